@@ -1,0 +1,1 @@
+"""Stage 1: a source model becomes one artifact per target."""

@@ -1,0 +1,178 @@
+"""What a source and a target must offer.
+
+Protocols, not base classes: an implementation inherits nothing and is one file beside this one,
+with its name in `registry.py`. All but the members that say otherwise run in a child process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from ..artifact import Artifact
+from ..report import Omission, Prepared
+from ..spec import Signature
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class SourceRequest(msgspec.Struct, frozen=True):
+    """Which model, and how to load it. `inputs` are the `--input` texts."""
+
+    model: str
+    inputs: tuple[str, ...] = ()
+    task: str | None = None
+    random_weights: bool = False
+    trust_remote_code: bool = False
+    seed: int = 0
+
+
+class ConvertOptions(msgspec.Struct, frozen=True):
+    """What the user may ask of a conversion."""
+
+    exporter: str = "auto"
+    script: bool = False
+    opset: int | None = None
+    device: str = "auto"
+
+
+class Preflight(msgspec.Struct, frozen=True, tag="preflight"):
+    """A target that was built and thrown away, since it could not run here."""
+
+    checked: tuple[str, ...]
+    reason: str
+    remedy: str
+
+
+class Availability(msgspec.Struct, frozen=True):
+    """Whether a target can be built and run here; an empty string means yes, else it says why."""
+
+    build: str = ""
+    run: str = ""
+    remedy: str = ""
+
+
+class Runner(Protocol):
+    """Something that answers: a loaded artifact, or a model on a server."""
+
+    @property
+    def device(self) -> str:
+        """Where it really runs: `cpu`, `cuda` or a server's address."""
+        ...
+
+    def __call__(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        """Return the outputs for the inputs, both under the signature's own names."""
+        ...
+
+
+class SourceModel(Protocol):
+    """A loaded source: it knows its inputs and can be run as a function of arrays."""
+
+    framework: str
+    signature: Signature
+    """The inputs alone; an axis called `batch` where a batch is declared or likely."""
+    batch_declared: bool
+    """Whether a batch was asked for, so that its absence is an error and not a finding."""
+    examples: Arrays
+    """One set of inputs that the source is known to accept; may be empty."""
+    frozen: dict[str, str]
+    """Arguments that keep their default, as text."""
+    omitted: tuple[Omission, ...]
+    """Outputs that are left out, known after the first run."""
+
+    def run(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        """Return every output, named and in order, in the source's own precision."""
+        ...
+
+    def run_double(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        """Return every output as computed in float64."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a digest that differs where the weights do."""
+        ...
+
+
+class Source(Protocol):
+    """One way to name a model."""
+
+    name: str
+    preload: tuple[str, ...]
+    """Modules the fork server imports ahead."""
+
+    def claims(self, model: str) -> bool:
+        """Say whether this is the source that `model` names. Called in the parent: imports nothing."""
+        ...
+
+    def default_name(self, model: str) -> str:
+        """Return the last part of the model's own name. Called in the parent."""
+        ...
+
+    def load(self, request: SourceRequest, folder: Path) -> SourceModel:
+        """Load the model in eval mode. `folder` keeps what a later load needs to be the same.
+
+        Raises:
+            UsageProblem: there is no such model, or it cannot be used as asked.
+            Unavailable: the hub cannot be reached.
+            MissingExtra: its framework is not installed.
+        """
+        ...
+
+
+class Target(Protocol):
+    """One output format, through its whole life: written, read back, and served."""
+
+    name: str
+    extra: str
+    """The extra that brings what it needs."""
+    filename: str
+    """The name Triton expects inside a version folder."""
+    platform: str
+    """Triton's platform, and the name of the config template."""
+    base: str | None
+    """The target whose artifact it is made from; None: from the source."""
+    preload: tuple[str, ...]
+
+    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
+        """Return the ways to convert, the one that serves best first. Called in the parent."""
+        ...
+
+    def availability(self) -> Availability:
+        """Say whether it can be built and run here."""
+        ...
+
+    def convert(
+        self,
+        model: SourceModel | Path,
+        prepared: Prepared,
+        recipe: str,
+        folder: Path,
+        options: ConvertOptions,
+    ) -> Artifact | Preflight:
+        """Write the artifact into the empty `folder`. `model` is the base's folder if there is one.
+
+        Raises:
+            ConversionError: the target refuses the model.
+            MissingExtra: what it needs is not installed.
+        """
+        ...
+
+    def open(self, folder: Path, artifact: Artifact, device: str) -> Runner:
+        """Read the artifact back from disk, ready to run on `device` (`auto`, `cpu`, `cuda`).
+
+        Raises:
+            Unavailable: the device is not there.
+        """
+        ...
+
+    def inspect(self, path: Path) -> Signature:
+        """Return what a file of this format declares."""
+        ...
+
+
+Foreign = Any
+"""An object of a framework: it enters and leaves through a source or a target only."""

@@ -1,0 +1,141 @@
+"""The record of a build: one verdict per target, each a type of its own, and what it rests on."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from .artifact import Artifact
+from .process import Cost
+from .spec import Signature
+
+
+class OutputCheck(msgspec.Struct, frozen=True):
+    """How far one output strayed over all checks.
+
+    `error`, `tolerance` and `noise` are shares of the output's own scale (the largest magnitude in
+    its row). `noise` is the source's own float32 error against float64, None where unknown.
+    """
+
+    name: str
+    error: float
+    tolerance: float
+    noise: float | None = None
+    exact: bool = False
+
+
+class Passed(msgspec.Struct, frozen=True, tag="passed", tag_field="verdict"):
+    """Every check agreed with the source."""
+
+    exit_code: ClassVar[int] = 0
+    outputs: tuple[OutputCheck, ...]
+    checks: int
+    device: str
+
+
+class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="verdict"):
+    """A check said no: `problem` says what, how far and where; `remedy` what to do."""
+
+    exit_code: ClassVar[int] = 1
+    problem: str
+    remedy: str
+    outputs: tuple[OutputCheck, ...] = ()
+
+
+class NotConverted(msgspec.Struct, frozen=True, tag="not converted", tag_field="verdict"):
+    """The conversion was refused, crashed, or was stopped."""
+
+    exit_code: ClassVar[int] = 4
+    problem: str
+    remedy: str
+    log: str = ""
+    tail: str = ""
+    reproduce: str = ""
+
+
+class PreflightOnly(msgspec.Struct, frozen=True, tag="preflight only", tag_field="verdict"):
+    """All that can be checked without the target's hardware was checked, and was right."""
+
+    exit_code: ClassVar[int] = 3
+    problem: str
+    remedy: str
+
+
+class NotJudged(msgspec.Struct, frozen=True, tag="unavailable", tag_field="verdict"):
+    """Something that is needed is missing here."""
+
+    exit_code: ClassVar[int] = 3
+    problem: str
+    remedy: str
+
+
+Verdict = Passed | Failed | NotConverted | PreflightOnly | NotJudged
+
+
+class Batching(msgspec.Struct, frozen=True):
+    """How large a batch a server may form; `reason` says why none where `max_size` is 0."""
+
+    max_size: int
+    reason: str = ""
+
+
+class Omission(msgspec.Struct, frozen=True):
+    """Something of the source that the signature leaves out, and why."""
+
+    name: str
+    reason: str
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What is known of a source once it has been run: the truth the targets are compared with.
+
+    `noise` maps an output to the source's own float32 error, as a share of the output's scale.
+    `fingerprint` tells whether a later load gave the same weights.
+    """
+
+    model: str
+    source: str
+    signature: Signature
+    batching: Batching
+    noise: dict[str, float] = {}
+    frozen: dict[str, str] = {}
+    omitted: tuple[Omission, ...] = ()
+    notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    versions: dict[str, str] = {}
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One way of converting that was tried; `cost` covers conversion and validation apart."""
+
+    recipe: str
+    verdict: Verdict
+    convert_cost: Cost | None = None
+    validate_cost: Cost | None = None
+
+
+class TargetReport(msgspec.Struct, frozen=True):
+    """One target's outcome. `exported` is the version folder it was exported to, if it was."""
+
+    target: str
+    verdict: Verdict
+    attempts: tuple[Attempt, ...] = ()
+    artifact: Artifact | None = None
+    exported: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The whole record of a build, as `report.json` holds it."""
+
+    name: str
+    model: str
+    exit_code: int
+    prepared: Prepared | None
+    prepare_cost: Cost | None
+    targets: tuple[TargetReport, ...]
+    seconds: float
+    tconv: str
+    platform: dict[str, str] = {}
+    command: tuple[str, ...] = ()
+    schema: int = 1
