@@ -52,13 +52,13 @@ def _outcome(call: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]
     except MemoryError:
         traceback.print_exc()
         return BUG, {"crash": OUT_OF_MEMORY}
-    except Exception as error:  # noqa: BLE001 - a bug crosses the process boundary as text
+    except Exception as error:  # a bug crosses the process boundary as text
         traceback.print_exc()
         return BUG, {"crash": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
 
 
 def _child(path: Path) -> None:
-    """Become the job: own session, output into the log, first choice of the out-of-memory killer."""
+    """Become the job: own session, output into the log, first to go when memory runs out."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     with contextlib.suppress(OSError):

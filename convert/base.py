@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
-import numpy as np
+from numpy.typing import NDArray
 
 from ..artifact import Artifact
 from ..report import Omission, Prepared
 from ..spec import Signature
 
-Arrays = Mapping[str, np.ndarray]
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
 
 
 class SourceRequest(msgspec.Struct, frozen=True):
@@ -64,7 +65,7 @@ class Runner(Protocol):
         """Where it really runs: `cpu`, `cuda` or a server's address."""
         ...
 
-    def __call__(self, feeds: Arrays) -> dict[str, np.ndarray]:
+    def __call__(self, feeds: Arrays) -> dict[str, Array]:
         """Return the outputs for the inputs, both under the signature's own names."""
         ...
 
@@ -84,11 +85,11 @@ class SourceModel(Protocol):
     omitted: tuple[Omission, ...]
     """Outputs that are left out, known after the first run."""
 
-    def run(self, feeds: Arrays) -> dict[str, np.ndarray]:
+    def run(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output, named and in order, in the source's own precision."""
         ...
 
-    def run_double(self, feeds: Arrays) -> dict[str, np.ndarray]:
+    def run_double(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output as computed in float64."""
         ...
 
@@ -105,7 +106,7 @@ class Source(Protocol):
     """Modules the fork server imports ahead."""
 
     def claims(self, model: str) -> bool:
-        """Say whether this is the source that `model` names. Called in the parent: imports nothing."""
+        """Say whether `model` names one of these. Called in the parent: imports nothing."""
         ...
 
     def default_name(self, model: str) -> str:
@@ -172,7 +173,3 @@ class Target(Protocol):
     def inspect(self, path: Path) -> Signature:
         """Return what a file of this format declares."""
         ...
-
-
-Foreign = Any
-"""An object of a framework: it enters and leaves through a source or a target only."""

@@ -1,4 +1,4 @@
-"""The sources and targets tconv knows. Adding one is a module beside this file and its name below."""
+"""The sources and targets tconv knows: each a module beside this file, and its name below."""
 
 from __future__ import annotations
 
