@@ -30,6 +30,7 @@ class SourceRequest(msgspec.Struct, frozen=True):
     random_weights: bool = False
     trust_remote_code: bool = False
     seed: int = 0
+    device: str = "cpu"
 
 
 class ConvertOptions(msgspec.Struct, frozen=True):
@@ -91,6 +92,10 @@ class SourceModel(Protocol):
 
     def run_double(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output as computed in float64."""
+        ...
+
+    def scores(self, feeds: Arrays) -> dict[str, tuple[Array, int]]:
+        """Return, for outputs of indices, the scores they were chosen by, and along which axis."""
         ...
 
     def fingerprint(self) -> str:

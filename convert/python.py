@@ -1,0 +1,263 @@
+"""The source that is Python: `file.py:factory` or `package.module:factory`.
+
+The factory returns a `torch.nn.Module`, or `(module, example_inputs)` where the examples are a dict
+by argument name, a tuple by position, or one tensor.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import random
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..errors import TconvError, UsageProblem
+from ..extras import needs
+from ..spec import BATCH, Axis, Domain, Signature, TensorSpec, parse_signature
+from .base import Array, SourceRequest
+from .torch_model import TorchModel, to_array
+
+_FACTORY = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*)")
+
+
+class _Python:
+    name = "python"
+    preload = ("torch", "torch.export", "torch.onnx", "onnxscript", "onnx", "onnxruntime")
+
+    def claims(self, model: str) -> bool:
+        return _FACTORY.fullmatch(model) is not None
+
+    def default_name(self, model: str) -> str:
+        return model.rpartition(":")[2]
+
+    def load(self, request: SourceRequest, folder: Path) -> TorchModel:
+        with needs("torch"):
+            import torch
+        # The same seed in every process, so that a factory that draws weights draws the same ones.
+        torch.manual_seed(request.seed)
+        np.random.seed(request.seed)
+        random.seed(request.seed)
+        module, given = _split(_call(_find_factory(request.model), request.model), request.model)
+        examples = _name_examples(module, given)
+        if request.inputs:
+            signature = parse_signature(request.inputs)
+            _check_names(module, signature)
+        else:
+            signature = _signature_of(examples, request.model)
+        return TorchModel(
+            module,
+            _with_domains(signature, examples),
+            examples=examples if _fits(signature, examples) else {},
+            batch_declared=bool(request.inputs)
+            and any(spec.is_batched for spec in signature.inputs),
+            frozen=_frozen(module, signature),
+            device=request.device,
+        )
+
+
+def _find_factory(model: str) -> Callable[[], Any]:
+    match = _FACTORY.fullmatch(model)
+    assert match is not None  # claims() has seen it
+    module = _import(match["place"], model)
+    factory = getattr(module, match["name"], None)
+    if factory is None or not callable(factory):
+        offered = [n for n, value in vars(module).items() if inspect.isfunction(value)]
+        raise UsageProblem(
+            f"{match['place']} has no function called {match['name']!r}.",
+            remedy=f"It has: {', '.join(sorted(n for n in offered if not n.startswith('_')))}.",
+        )
+    return factory  # type: ignore[no-any-return]
+
+
+def _import(place: str, model: str) -> Any:
+    try:
+        if not place.endswith(".py"):
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(place)
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise UsageProblem(
+                f"There is no file {place}.", remedy="Check the path before the colon."
+            )
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules.setdefault(path.stem, module)
+        spec.loader.exec_module(module)
+    except TconvError:
+        raise
+    except Exception as error:
+        raise UsageProblem(
+            f"{place} can't be imported: {type(error).__name__}: {error}",
+            remedy=f"Make `python -c 'import …'` of it work first ({_last_frame(error)}).",
+        ) from error
+    return module
+
+
+def _call(factory: Callable[[], Any], model: str) -> Any:
+    try:
+        return factory()
+    except Exception as error:
+        raise UsageProblem(
+            f"The factory {model} raised {type(error).__name__}: {error}",
+            remedy=f"Make it run by itself, without arguments ({_last_frame(error)}).",
+        ) from error
+
+
+def _last_frame(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no line known"
+
+
+def _split(result: Any, model: str) -> tuple[Any, Any]:
+    import torch
+
+    module, given = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    if not isinstance(module, torch.nn.Module):
+        raise UsageProblem(
+            f"The factory {model} returned a {type(module).__name__}.",
+            remedy="Let it return a torch.nn.Module, or (module, example_inputs).",
+        )
+    return module, given
+
+
+def _parameters(module: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(module.forward).parameters)
+
+
+def _name_examples(module: Any, given: Any) -> dict[str, Array]:
+    """Return the examples by argument name, in the order of the forward method's arguments."""
+    import torch
+
+    if given is None:
+        return {}
+    parameters = _parameters(module)
+    if not isinstance(given, Mapping):
+        positional = given if isinstance(given, tuple | list) else (given,)
+        given = dict(zip(_positional_names(parameters, len(positional)), positional, strict=False))
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    unknown = [name for name in given if name not in parameters and not open_ended]
+    if unknown:
+        raise UsageProblem(
+            f"The example input {unknown[0]!r} is no argument of the model.",
+            remedy=f"It takes: {', '.join(parameters)}.",
+        )
+    ordered = [name for name in parameters if name in given]
+    ordered += [name for name in given if name not in parameters]
+    for name in ordered:
+        if not isinstance(given[name], torch.Tensor):
+            raise UsageProblem(
+                f"The example input {name!r} is no tensor but {type(given[name]).__name__}.",
+                remedy="Leave it out to keep its default, or wrap the model so that it is fixed.",
+            )
+    return {name: to_array(given[name]) for name in ordered}
+
+
+def _positional_names(parameters: dict[str, inspect.Parameter], count: int) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [name for name, p in parameters.items() if p.kind in kinds]
+    if count > len(names):
+        raise UsageProblem(
+            f"The factory gives {count} example inputs, but the model takes {len(names)}.",
+            remedy="Give the examples as a dict from argument name to tensor.",
+        )
+    return names[:count]
+
+
+def _check_names(module: Any, signature: Signature) -> None:
+    parameters = _parameters(module)
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    unknown = [name for name in signature.input_names if name not in parameters]
+    if unknown:
+        raise UsageProblem(
+            f"The model takes no input called {unknown[0]!r}.",
+            remedy=f"It takes: {', '.join(parameters)}.",
+        )
+    needed = [
+        name
+        for name, p in parameters.items()
+        if p.default is p.empty
+        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        and name not in signature.input_names
+    ]
+    if needed:
+        raise UsageProblem(
+            f"The model needs the input {needed[0]!r} too.",
+            remedy=f"Add --input '{needed[0]}:dtype[…]'.",
+        )
+
+
+def _signature_of(examples: dict[str, Array], model: str) -> Signature:
+    """Return the examples' shapes; their first axis is taken for the batch if all share its size.
+
+    Whether it really is one shows when the source is run with other sizes.
+    """
+    if not examples:
+        raise UsageProblem(
+            f"It is not known what {model} takes.",
+            remedy="Return (module, example_inputs), or add --input 'x:float32[batch,8]'.",
+        )
+    sizes = {array.shape[:1] for array in examples.values()}
+    shared = len(sizes) == 1 and sizes != {()}
+    first = (Axis(BATCH),) if shared else ()
+    return Signature(
+        tuple(
+            TensorSpec(name, array.dtype.name, (*first, *array.shape[len(first) :]))
+            for name, array in examples.items()
+        )
+    )
+
+
+def _with_domains(signature: Signature, examples: dict[str, Array]) -> Signature:
+    return Signature(
+        tuple(
+            msgspec.structs.replace(spec, domain=_domain_of(examples[spec.name]))
+            if spec.name in examples
+            else spec
+            for spec in signature.inputs
+        )
+    )
+
+
+def _domain_of(example: Array) -> Domain | None:
+    """Return the range that an example shows: its own values are all that is known to be right."""
+    if example.size == 0 or example.dtype == bool:
+        return None
+    values = example.astype(np.float64)
+    if np.isin(values, (0.0, 1.0)).all():
+        return Domain("binary", 0, 1)
+    low, high = float(values.min()), float(values.max())
+    return Domain("integer" if example.dtype.kind in "iu" else "real", low, high)
+
+
+def _fits(signature: Signature, examples: dict[str, Array]) -> bool:
+    """Whether the examples are samples of the signature."""
+    return tuple(examples) == signature.input_names and all(
+        array.dtype.name == spec.dtype
+        and array.ndim == len(spec.shape)
+        and all(isinstance(d, Axis) or d == s for d, s in zip(spec.shape, array.shape, strict=True))
+        for spec, array in zip(signature.inputs, examples.values(), strict=True)
+    )
+
+
+def _frozen(module: Any, signature: Signature) -> dict[str, str]:
+    return {
+        name: repr(parameter.default)
+        for name, parameter in _parameters(module).items()
+        if name not in signature.input_names and parameter.default is not parameter.empty
+    }
+
+
+SOURCE = _Python()

@@ -1,0 +1,105 @@
+"""Ways to run a torch module differently without touching it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+INDEX_FUNCTIONS = ("topk", "sort", "argsort", "argmax", "argmin", "max", "min")
+
+
+def float64_mode() -> AbstractContextManager[Any]:
+    """Return a context in which every float32 operation is computed in float64.
+
+    Weights are widened one at a time as they are used, so the model is neither changed nor copied,
+    and constants that the code makes are widened too.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map
+
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+
+    def widen(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dtype in narrow:
+            return value.to(torch.float64)
+        return torch.float64 if isinstance(value, torch.dtype) and value in narrow else value
+
+    class Float64(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            return tree_map(widen, func(*tree_map(widen, args), **tree_map(widen, kwargs or {})))
+
+    return Float64()
+
+
+def index_recorder() -> Any:
+    """Return a context that remembers by which scores indices were chosen.
+
+    Its `find(tensor)` gives `(scores, axis)` for a tensor that `topk`, `argmax` and the like made.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Recorder(TorchFunctionMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[Any, Any, int]] = []
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if getattr(func, "__name__", "") in INDEX_FUNCTIONS:
+                self._record(result, args, kwargs or {}, func.__name__)
+            return result
+
+        def _record(self, result: Any, args: Any, kwargs: Any, name: str) -> None:
+            indices = result if isinstance(result, torch.Tensor) else result[-1]
+            if indices.dtype != torch.int64:
+                return
+            scores = args[0] if args else kwargs["input"]
+            place = 2 if name == "topk" else 1
+            axis = kwargs.get("dim", args[place] if len(args) > place else None)
+            if axis is None and name not in ("topk", "sort", "argsort"):
+                scores, axis = scores.reshape(-1), 0
+            self.seen.append((indices, scores, -1 if axis is None else axis))
+
+        def find(self, tensor: Any) -> tuple[Any, int] | None:
+            for indices, scores, axis in self.seen:
+                if indices is tensor and scores.dim():
+                    return scores, axis % scores.dim()
+            return None
+
+    return Recorder()
+
+
+def export_friendly_mode() -> AbstractContextManager[Any]:
+    """Return a context that replaces what the TorchScript exporter translates wrongly.
+
+    `repeat_interleave` by a number becomes unsqueeze, expand, flatten: the exporter's own version
+    has a bad Reshape for every shape but the example's.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Friendly(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func in (torch.repeat_interleave, torch.Tensor.repeat_interleave):
+                return _repeat(func, *args, **kwargs)
+            return func(*args, **kwargs)
+
+    return Friendly()
+
+
+def _repeat(func: Any, tensor: Any, repeats: Any, dim: int | None = None, **more: Any) -> Any:
+    if not isinstance(repeats, int) or dim is None:
+        return func(tensor, repeats, dim, **more)
+    dim %= tensor.dim()
+    sizes = [-1] * (tensor.dim() + 1)
+    sizes[dim + 1] = repeats
+    return tensor.unsqueeze(dim + 1).expand(sizes).flatten(dim, dim + 1)

@@ -1,0 +1,140 @@
+"""Compare one output with what the source says: pure, and it explains itself.
+
+Shapes come before values, since broadcasting would hide a wrong batch; a NaN never passes because a
+comparison with it is false; whole numbers are exact, but for indices whose scores tie.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from ..convert.base import Array
+
+SMALLEST_SCALE = 1e-3
+"""A row's scale is at least this share of the output's typical magnitude."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """How an output differs. `error` is the worst element's, as a share of its row's scale.
+
+    `problem` is empty where the output is as it should be.
+    """
+
+    error: float = 0.0
+    problem: str = ""
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """What an output's indices were chosen by: indices with equal scores are equally right."""
+
+    values: Array
+    axis: int
+
+
+def compare(
+    actual: Array,
+    expected: Array,
+    allowed: float,
+    *,
+    typical: float = 0.0,
+    by_row: bool = True,
+    scores: Scores | None = None,
+) -> Difference:
+    """Say how far `actual` is from `expected`.
+
+    Args:
+        actual: the candidate's output.
+        expected: the source's, of the same dtype and shape.
+        allowed: the largest error that passes, as a share of the scale.
+        typical: the output's usual magnitude; rows near zero are measured against a share of it.
+        by_row: whether the first axis separates rows, each with a scale of its own.
+        scores: what the indices in `expected` were chosen by.
+    """
+    if actual.dtype != expected.dtype:
+        return _wrong(f"has dtype {actual.dtype} instead of {expected.dtype}")
+    if actual.shape != expected.shape:
+        return _wrong(f"has shape {list(actual.shape)} instead of {list(expected.shape)}")
+    if expected.size == 0:
+        return Difference()
+    if not _is_float(expected):
+        return _compare_exact(actual, expected, scores)
+    return _compare_floats(actual, expected, allowed, typical, by_row=by_row)
+
+
+def is_exact(dtype: str) -> bool:
+    """Whether outputs of this dtype must agree exactly."""
+    return "float" not in dtype
+
+
+def _is_float(array: Array) -> bool:
+    return "float" in array.dtype.name
+
+
+def _wrong(problem: str) -> Difference:
+    return Difference(float("inf"), problem)
+
+
+def _compare_exact(actual: Array, expected: Array, scores: Scores | None) -> Difference:
+    wrong = np.asarray(actual != expected)
+    if scores is not None and wrong.any():
+        wrong &= ~_tied(actual, expected, scores)
+    if not wrong.any():
+        return Difference()
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return _wrong(
+        f"differs in {int(wrong.sum())} of {expected.size} elements, first at {list(where)}: "
+        f"{actual[where]} instead of {expected[where]}"
+        + ("; their scores do not tie" if scores is not None else "")
+    )
+
+
+def _tied(actual: Array, expected: Array, scores: Scores) -> Array:
+    """Where both indices point at equal scores, and no index of a row is used twice."""
+    values, axis = scores.values, scores.axis
+    keep = actual.ndim == values.ndim
+    a, e = (x if keep else np.expand_dims(x, axis) for x in (actual, expected))
+    inside = (a >= 0) & (a < values.shape[axis])
+    safe = np.where(inside, a, 0)
+    tied = inside & (np.take_along_axis(values, safe, axis) == np.take_along_axis(values, e, axis))
+    ordered = np.sort(a, axis)
+    repeated = (np.diff(ordered, axis=axis) == 0).any(axis, keepdims=True)
+    tied &= ~repeated
+    return tied if keep else np.squeeze(tied, axis)
+
+
+def _compare_floats(
+    actual: Array, expected: Array, allowed: float, typical: float, *, by_row: bool
+) -> Difference:
+    rows = [slice(i, i + 1) for i in range(len(expected))] if by_row and expected.ndim else [...]
+    worst, wrong, example = 0.0, 0, ""
+    for row in rows:
+        a, e = np.asarray(actual[row], np.float64), np.asarray(expected[row], np.float64)
+        finite = np.isfinite(e)
+        strange = _mismatched_specials(a, e, finite)
+        scale = max(float(np.abs(e[finite]).max(initial=0.0)), SMALLEST_SCALE * typical, 1e-30)
+        error = np.abs(np.subtract(a, e, out=np.zeros_like(e), where=finite)) / scale
+        error[strange] = np.inf
+        beyond = int((error > allowed).sum())
+        wrong += beyond
+        largest = float(error.max())
+        if beyond and (not example or largest > worst):
+            where = list(np.unravel_index(int(error.argmax()), e.shape))
+            value, truth = a[tuple(where)], e[tuple(where)]
+            if by_row and expected.ndim:
+                where[0] = row.start  # type: ignore[union-attr]
+            example = f"{value:.6g} instead of {truth:.6g} at {[int(i) for i in where]}"
+        worst = max(worst, largest)
+    if not wrong:
+        return Difference(worst)
+    return Difference(
+        worst,
+        f"differs in {wrong} of {expected.size} elements, by up to {worst:.2g} of its scale "
+        f"(allowed {allowed:.2g}): {example}",
+    )
+
+
+def _mismatched_specials(actual: Array, expected: Array, finite: Array) -> Array:
+    """Where NaN or an infinity stands on one side only, or with the other sign."""
+    both_nan = np.isnan(actual) & np.isnan(expected)
+    return np.where(finite, ~np.isfinite(actual), ~(both_nan | (actual == expected)))
