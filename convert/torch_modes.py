@@ -9,24 +9,26 @@ INDEX_FUNCTIONS = ("topk", "sort", "argsort", "argmax", "argmin", "max", "min")
 
 
 def float64_mode() -> AbstractContextManager[Any]:
-    """Return a context in which every float32 operation is computed in float64.
+    """Return a context in which every operation on narrower floats is computed in float64.
 
-    Weights are widened one at a time as they are used, so the model is neither changed nor copied,
-    and constants that the code makes are widened too.
+    Weights are widened one at a time as they are used, so the model is neither changed nor copied;
+    constants that the code makes, and the dtypes that it asks for, are widened too.
     """
     import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.overrides import TorchFunctionMode
     from torch.utils._pytree import tree_map
 
     narrow = (torch.float32, torch.float16, torch.bfloat16)
 
     def widen(value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.dtype in narrow:
-            return value.to(torch.float64)
+        if isinstance(value, torch.Tensor):
+            # Under the mode itself the dtype would already look wide.
+            with torch._C.DisableTorchFunction():
+                return value.to(torch.float64) if value.dtype in narrow else value
         return torch.float64 if isinstance(value, torch.dtype) and value in narrow else value
 
-    class Float64(TorchDispatchMode):
-        def __torch_dispatch__(
+    class Float64(TorchFunctionMode):
+        def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             return tree_map(widen, func(*tree_map(widen, args), **tree_map(widen, kwargs or {})))

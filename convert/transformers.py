@@ -99,7 +99,7 @@ def _as_model(module: Any, config: Any, request: SourceRequest) -> TorchModel:
         module,
         described.with_domains(signature),
         examples={},
-        batch_declared=any(spec.is_batched for spec in signature.inputs),
+        batch_declared=bool(request.inputs) and any(spec.is_batched for spec in signature.inputs),
         constants=constants,
         frozen={name: repr(value) for name, value in constants.items()},
         device=request.device,

@@ -106,10 +106,13 @@ def _tied(actual: Array, expected: Array, scores: Scores) -> Array:
 def _compare_floats(
     actual: Array, expected: Array, allowed: float, typical: float, *, by_row: bool
 ) -> Difference:
-    rows = [slice(i, i + 1) for i in range(len(expected))] if by_row and expected.ndim else [...]
+    by_row = by_row and expected.ndim > 0
+    starts = range(len(expected)) if by_row else [0]
     worst, wrong, example = 0.0, 0, ""
-    for row in rows:
-        a, e = np.asarray(actual[row], np.float64), np.asarray(expected[row], np.float64)
+    for start in starts:
+        row = slice(start, start + 1) if by_row else ...
+        a = np.atleast_1d(np.asarray(actual[row], np.float64))
+        e = np.atleast_1d(np.asarray(expected[row], np.float64))
         finite = np.isfinite(e)
         strange = _mismatched_specials(a, e, finite)
         scale = max(float(np.abs(e[finite]).max(initial=0.0)), SMALLEST_SCALE * typical, 1e-30)
@@ -119,11 +122,9 @@ def _compare_floats(
         wrong += beyond
         largest = float(error.max())
         if beyond and (not example or largest > worst):
-            where = list(np.unravel_index(int(error.argmax()), e.shape))
-            value, truth = a[tuple(where)], e[tuple(where)]
-            if by_row and expected.ndim:
-                where[0] = row.start  # type: ignore[union-attr]
-            example = f"{value:.6g} instead of {truth:.6g} at {[int(i) for i in where]}"
+            where = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
+            example = f"{a[tuple(where)]:.6g} instead of {e[tuple(where)]:.6g} at "
+            example += str([start + where[0], *where[1:]] if expected.ndim else [])
         worst = max(worst, largest)
     if not wrong:
         return Difference(worst)

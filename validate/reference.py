@@ -1,0 +1,259 @@
+"""Run the source: its signature, the samples of the sweep, its answers, and its own noise.
+
+The first thing that happens to a model, in a process of its own: no exporter has touched it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from ..convert.base import Arrays, SourceModel, SourceRequest
+from ..convert.registry import find_source
+from ..errors import TconvError, UsageProblem
+from ..extras import version_of
+from ..report import Prepared
+from ..spec import BATCH, Axis, Dim, Signature, TensorSpec
+from .batching import Found, Observation, find_batch
+from .compare import compare, is_exact
+from .samples import Check, Pool, SampleIndex, SampleStore
+from .sampling import (
+    KINDS,
+    Sizes,
+    choose_rows,
+    draw,
+    has_kinds,
+    plan_sizes,
+    split_batch,
+    usual_sizes,
+)
+
+NOISE_ROWS = 2
+"""How many rows of a pool are run in float64."""
+ROUNDING = 1e-3
+"""Float64 that differs by more has taken another path (a saturated mask, a branch): no rounding."""
+VERSIONS = ("torch", "transformers", "numpy")
+
+
+def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) -> dict[str, Any]:
+    """Load the source, study it, and leave samples and answers in the workspace `folder`.
+
+    Raises:
+        TconvError: it differs from itself, or a batch that was asked for is none.
+        UsageProblem: it can't be loaded or run as asked.
+    """
+    asked = msgspec.convert(request, SourceRequest)
+    workspace = Path(folder)
+    source = find_source(asked.model)
+    model = source.load(asked, workspace / "source")
+    _check_repeatable(model, asked.seed)
+    found = find_batch(model, asked.seed, max_batch_size)
+    study = _Study(model, found, SampleStore(workspace / "samples"), asked.seed)
+    study.run()
+    prepared = Prepared(
+        model=asked.model,
+        source=source.name,
+        signature=Signature(found.signature.inputs, study.outputs),
+        batching=found.batching,
+        noise=study.noise,
+        frozen=model.frozen,
+        omitted=model.omitted,
+        notes=tuple(study.notes),
+        fingerprint=model.fingerprint(),
+        versions=version_of(*VERSIONS),
+    )
+    built: dict[str, Any] = msgspec.to_builtins(prepared)
+    return built
+
+
+def _usual_feeds(model: SourceModel, signature: Signature, seed: int) -> Arrays:
+    return model.examples or draw(signature, usual_sizes(signature.axes), "ordinary", seed)
+
+
+def _check_repeatable(model: SourceModel, seed: int) -> None:
+    """Raise if the source, run twice on one input, gives two answers."""
+    feeds = _usual_feeds(model, model.signature, seed)
+    first, second = (_run_or_explain(model, feeds, "the example inputs") for _ in range(2))
+    for name, value in first.items():
+        if name not in second or compare(second[name], value, allowed=1e-6).problem:
+            raise TconvError(
+                f"The model is stochastic: two runs on the same input differ in {name!r}.",
+                remedy="Look for dropout or sampling that is live in eval mode "
+                "(F.dropout needs training=self.training), and switch it off.",
+            )
+
+
+def _run_or_explain(model: SourceModel, feeds: Arrays, where: str) -> dict[str, Any]:
+    try:
+        return model.run(feeds)
+    except TconvError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        raise UsageProblem(
+            f"The source itself can't run at {where}: {type(error).__name__}: {lines[0]}",
+            remedy="State what it takes, with ranges: --input 'name:dtype[batch,seq=2..64]'.",
+        ) from error
+
+
+class _Study:
+    """The sweep over one source, pool by pool; nothing but the current pool is held."""
+
+    def __init__(self, model: SourceModel, found: Found, store: SampleStore, seed: int) -> None:
+        self.model, self.found, self.store, self.seed = model, found, store, seed
+        self.signature = found.signature
+        self.batch = found.batching.max_size
+        self.notes: list[str] = []
+        self.noise: dict[str, float] = {}
+        self.outputs: tuple[TensorSpec, ...] = ()
+        self._observations: list[Observation] = list(found.observations)
+        self._dtypes: dict[str, str] = {}
+        self._scales: dict[str, float] = {}
+        self._score_axes: dict[str, int] = {}
+        self._pools: list[Pool] = []
+        self._checks: list[Check] = []
+
+    def run(self) -> None:
+        """Run every pool, store it, and write the index."""
+        for pool, feeds in self._draw_pools():
+            self._run_pool(pool, feeds)
+        self.outputs = tuple(
+            TensorSpec(name, dtype, infer_shape(name, self._observations, self.signature))
+            for name, dtype in self._dtypes.items()
+        )
+        self.store.write_index(
+            SampleIndex(
+                inputs=self.signature.inputs,
+                outputs=self.outputs,
+                pools=tuple(self._pools),
+                checks=tuple(self._checks),
+                scales=self._scales,
+                score_axes=self._score_axes,
+            )
+        )
+
+    def _draw_pools(self) -> Iterator[tuple[Pool, Arrays]]:
+        axes = split_batch(self.signature) if self.batch else self.signature.axes
+        batch: Sizes = {BATCH: self.batch} if self.batch else {}
+        if self.model.examples:
+            yield self._example_pool()
+        for sizes in plan_sizes(axes):
+            yield self._draw_pool("ordinary", {**sizes, **batch})
+        if has_kinds(self.signature):
+            for kind in KINDS[1:]:
+                yield self._draw_pool(kind, {**usual_sizes(axes), **batch})
+
+    def _example_pool(self) -> tuple[Pool, Arrays]:
+        examples = self.model.examples
+        sizes: Sizes = {}
+        for spec in self.signature.inputs:
+            for dim, size in zip(spec.shape, examples[spec.name].shape, strict=True):
+                if isinstance(dim, Axis):
+                    sizes[dim.name] = size
+        return Pool("example", "example", sizes), examples
+
+    def _draw_pool(self, kind: str, sizes: Sizes) -> tuple[Pool, Arrays]:
+        name = "-".join([kind, *(f"{axis}{size}" for axis, size in sizes.items())])
+        padding = getattr(self.model, "padding", None)
+        return Pool(name, kind, sizes), draw(self.signature, sizes, kind, self.seed, padding)
+
+    def _run_pool(self, pool: Pool, feeds: Arrays) -> None:
+        where = ", ".join(f"{name} {size}" for name, size in pool.sizes.items()) or "its sizes"
+        answers = _run_or_explain(self.model, feeds, f"{where} ({pool.kind} values)")
+        self._note_outputs(pool, answers)
+        names = self.signature.input_names
+        self.store.write(pool.name, "in", {i: feeds[name] for i, name in enumerate(names)})
+        self.store.write(pool.name, "out", dict(enumerate(answers.values())))
+        self._note_scores(pool, feeds, answers)
+        if pool.kind in ("ordinary", "example"):
+            self._measure_noise(feeds, answers)
+        self._pools.append(pool)
+        rows = pool.sizes.get(BATCH, 0) if self.batch else 0
+        self._checks += choose_rows(pool.name, rows) if rows else [Check(pool.name)]
+
+    def _note_outputs(self, pool: Pool, answers: Arrays) -> None:
+        dtypes = {name: value.dtype.name for name, value in answers.items()}
+        if self._dtypes and dtypes != self._dtypes:
+            raise TconvError(
+                f"The source's outputs change with its inputs: {dtypes}, before {self._dtypes}.",
+                remedy="Let it return the same outputs, of the same dtypes, at every size.",
+            )
+        self._dtypes = dtypes
+        self._observations.append((pool.sizes, {n: v.shape for n, v in answers.items()}))
+        for name, value in answers.items():
+            if not is_exact(value.dtype.name) and pool.kind in ("ordinary", "example"):
+                finite = np.abs(value[np.isfinite(value.astype(np.float32))].astype(np.float64))
+                scale = float(finite.max(initial=0.0))
+                self._scales[name] = max(self._scales.get(name, 0.0), scale)
+
+    def _note_scores(self, pool: Pool, feeds: Arrays, answers: Arrays) -> None:
+        if not any(value.dtype == np.int64 for value in answers.values()):
+            return
+        for name, (scores, axis) in self.model.scores(feeds).items():
+            self._score_axes[name] = axis
+            self.store.write(pool.name, "score", {list(answers).index(name): scores})
+
+    def _measure_noise(self, feeds: Arrays, answers: Arrays) -> None:
+        """Compare a few rows of the float32 answers with float64."""
+        rows = slice(NOISE_ROWS) if self.batch else slice(None)
+        try:
+            exact = self.model.run_double({name: array[rows] for name, array in feeds.items()})
+        except Exception as error:  # any operator may have no float64 form
+            self._note(f"The source's noise is unknown: float64 failed ({type(error).__name__}).")
+            return
+        for name, value in answers.items():
+            if is_exact(value.dtype.name) or name not in exact:
+                continue
+            expected = exact[name].astype(np.float64)
+            actual = value[rows].astype(np.float64) if value.ndim else value.astype(np.float64)
+            typical = self._scales.get(name, 0.0)
+            error = compare(
+                actual, expected, float("inf"), typical=typical, by_row=self.batch > 0
+            ).error
+            if error < ROUNDING:
+                self.noise[name] = max(self.noise.get(name, 0.0), error)
+            else:
+                self._note(f"Float64 takes {name!r} elsewhere (by {error:.2g}): no noise was used.")
+
+    def _note(self, note: str) -> None:
+        self.notes += [note] if note not in self.notes else []
+
+
+def infer_shape(name: str, observed: list[Observation], signature: Signature) -> tuple[Dim, ...]:
+    """Return an output's shape: what varies as an input's axis does is that axis.
+
+    Raises:
+        TconvError: its rank changes with the sizes.
+    """
+    shapes = [(sizes, shapes[name]) for sizes, shapes in observed if name in shapes]
+    ranks = {len(shape): (sizes, shape) for sizes, shape in shapes}
+    if len(ranks) > 1:
+        (sizes, shape), (other_sizes, other) = list(ranks.values())[:2]
+        raise TconvError(
+            f"The output {name!r} has shape {list(shape)} at {_say(sizes)} but {list(other)} at "
+            f"{_say(other_sizes)}: a server needs one rank.",
+            remedy="Look for squeeze() without a dimension; name the axis: squeeze(-1).",
+        )
+    return tuple(_infer_dim(name, place, shapes, signature) for place in range(len(shapes[0][1])))
+
+
+def _infer_dim(
+    name: str, place: int, shapes: list[tuple[Sizes, tuple[int, ...]]], signature: Signature
+) -> Dim:
+    sizes = {shape[place] for _, shape in shapes}
+    axes = [
+        axis
+        for axis in signature.axes.values()
+        if all(at.get(axis.name) == shape[place] for at, shape in shapes)
+    ]
+    if axes and (len(sizes) > 1 or (place == 0 and axes[0].name == BATCH)):
+        return axes[0]
+    return sizes.pop() if len(sizes) == 1 else Axis(f"{name}_dim{place}")
+
+
+def _say(sizes: Sizes) -> str:
+    return ", ".join(f"{axis} {size}" for axis, size in sizes.items())

@@ -1,0 +1,163 @@
+"""Make the samples of a sweep: which sizes, which values, which rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..convert.base import Array
+from ..spec import BATCH, Axis, Domain, Signature, TensorSpec
+from .samples import Check, numpy_dtype
+
+USUAL = 16
+UNLIMITED = 32
+"""How far an axis without a stated limit is tried."""
+LARGE = 8.0
+KINDS = ("ordinary", "flipped", "large", "zero")
+"""What floating-point values are like; whole numbers and masks have one kind."""
+
+Sizes = dict[str, int]
+
+
+def axis_values(axis: Axis) -> tuple[int, ...]:
+    """Return the sizes an axis is tried at: smallest, usual, an odd one, largest."""
+    low, high = axis.min, axis.max if axis.max is not None else max(axis.min, UNLIMITED)
+    usual = min(max(low + 1, USUAL), high)
+    odd = (low + high) // 2 | 1
+    return tuple(sorted({low, usual, min(odd, high), high}))
+
+
+def batch_values(largest: int) -> tuple[int, ...]:
+    """Return the batch sizes that are tried: one, two, an odd one, the largest."""
+    return tuple(sorted({size for size in (1, 2, 3, largest) if size <= largest}))
+
+
+def plan_sizes(axes: dict[str, Axis]) -> list[Sizes]:
+    """Return sizes for the axes so that every two values of any two axes meet at least once."""
+    values = {name: axis_values(axis) for name, axis in axes.items()}
+    wanted = {
+        ((a, x), (b, y))
+        for a, b in itertools.combinations(values, 2)
+        for x in values[a]
+        for y in values[b]
+    } or {((name, x), (name, x)) for name, options in values.items() for x in options}
+    if not values:
+        return [{}]
+    plan: list[Sizes] = []
+    for combination in _corners_first(values):
+        met = {
+            ((a, combination[a]), (b, combination[b]))
+            for a, b in itertools.combinations_with_replacement(values, 2)
+        }
+        if wanted & met:
+            wanted -= met
+            plan.append(combination)
+    return plan
+
+
+def _corners_first(values: dict[str, tuple[int, ...]]) -> Iterator[Sizes]:
+    """Yield every combination, diagonals first, so that few of them cover all pairs."""
+    everything = itertools.product(*(range(len(options)) for options in values.values()))
+    for places in sorted(everything, key=lambda p: (len(set(p)), p)):
+        yield {name: values[name][i] for name, i in zip(values, places, strict=True)}
+
+
+def usual_sizes(axes: dict[str, Axis]) -> Sizes:
+    """Return one ordinary size for every axis: at least 2, where that is allowed."""
+    sizes = {}
+    for name, axis in axes.items():
+        options = axis_values(axis)
+        sizes[name] = next((size for size in options if size > 1), options[0])
+    return sizes
+
+
+def draw(
+    signature: Signature, sizes: Sizes, kind: str, seed: int, padding: int | None = None
+) -> dict[str, Array]:
+    """Return one array an input. No two inputs share their values, so that swapping them shows.
+
+    Args:
+        signature: the inputs.
+        sizes: every axis' size.
+        kind: one of `KINDS`.
+        seed: the same seed gives the same arrays.
+        padding: the id that stands where the mask is 0.
+    """
+    random = np.random.default_rng([seed, *sizes.values(), KINDS.index(kind)])
+    arrays = {
+        spec.name: _values(spec, spec.sized(sizes), kind, random) for spec in signature.inputs
+    }
+    if padding is not None:
+        _pad(signature, arrays, padding)
+    return arrays
+
+
+def has_kinds(signature: Signature) -> bool:
+    """Whether any input takes values of more than one kind."""
+    return any(_is_real(spec) for spec in signature.inputs)
+
+
+def _is_real(spec: TensorSpec) -> bool:
+    return "float" in spec.dtype and (spec.domain is None or spec.domain.kind == "real")
+
+
+def _values(
+    spec: TensorSpec, shape: tuple[int, ...], kind: str, random: np.random.Generator
+) -> Array:
+    dtype, domain = numpy_dtype(spec.dtype), spec.domain
+    if _is_real(spec):
+        return _reals(domain, shape, kind, random).astype(dtype)
+    if domain is not None and domain.kind == "mask":
+        return _mask(shape, random).astype(dtype)
+    if spec.dtype == "bool" or (domain is not None and domain.kind == "binary"):
+        return random.integers(0, 2, shape).astype(dtype)
+    domain = domain or Domain("integer", 0, 1)
+    return random.integers(int(domain.low), int(domain.high) + 1, shape).astype(dtype)
+
+
+def _reals(
+    domain: Domain | None, shape: tuple[int, ...], kind: str, random: np.random.Generator
+) -> Array:
+    if kind == "zero":
+        return np.zeros(shape)
+    reach = max(abs(domain.low), abs(domain.high)) if domain is not None else 1.0
+    middle = (domain.low + domain.high) / 2 if domain is not None else 0.0
+    values = middle + random.standard_normal(shape) * (reach or 1.0) / 2
+    factor = {"ordinary": 1.0, "flipped": -1.0, "large": LARGE}[kind]
+    return np.asarray(values * factor)
+
+
+def _mask(shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Return ones with padding to the right; the first row is whole, and none is all padding."""
+    lengths = random.integers(1, shape[-1] + 1, shape[:-1])
+    lengths.reshape(-1)[:1] = shape[-1]
+    return np.asarray(np.arange(shape[-1]) < lengths[..., None])
+
+
+def _pad(signature: Signature, arrays: dict[str, Array], padding: int) -> None:
+    """Put the padding id where the mask of the same shape says there is nothing."""
+    masks = [s for s in signature.inputs if s.domain is not None and s.domain.kind == "mask"]
+    for mask in masks:
+        for spec in signature.inputs:
+            inside = spec.domain is not None and spec.domain.kind == "integer"
+            if inside and spec.shape == mask.shape and spec.domain.high > padding > 1:  # type: ignore[union-attr]
+                arrays[spec.name][arrays[mask.name] == 0] = padding
+
+
+def choose_rows(pool: str, largest: int) -> list[Check]:
+    """Return the checks of a batched pool: a single row, small batches, reordered, repeated."""
+    last = largest - 1
+    checks = [Check(pool, None, f"batch {largest}"), Check(pool, (last,), "one row alone")]
+    if largest > 1:
+        checks.append(Check(pool, (last, 0), "batch 2 in another order"))
+        checks.append(Check(pool, tuple(reversed(range(largest))), "rows reversed"))
+    if largest > 2:  # noqa: PLR2004
+        checks.append(Check(pool, (1, 1, 0), "batch 3 with a repeated row"))
+    return checks
+
+
+def split_batch(signature: Signature) -> dict[str, Axis]:
+    """Return the axes other than the batch."""
+    return {name: axis for name, axis in signature.axes.items() if name != BATCH}

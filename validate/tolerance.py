@@ -1,0 +1,69 @@
+"""How far an output may stray: relative to its own scale, and to the source's own noise."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import UsageProblem
+from ..spec import TensorSpec
+from .compare import is_exact
+
+FLOORS = {"float64": 1e-9, "float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}
+"""The smallest tolerance by dtype, as a share of a row's largest magnitude: some ten times what
+exporters that are right were seen to differ by, a tenth of what half precision would do."""
+
+NOISE_FACTOR = 10.0
+"""A candidate may be this many times as noisy as the source itself."""
+
+LARGEST = 1e-2
+"""No noise excuses more than this share of the scale."""
+
+
+class Tolerances(msgspec.Struct, frozen=True):
+    """What the user overrides: one floor for all outputs, or one for an output by name."""
+
+    floor: float | None = None
+    by_output: dict[str, float] = {}
+
+    def allowed(self, spec: TensorSpec, noise: float | None) -> float:
+        """Return the largest error that passes for an output, as a share of its scale."""
+        if is_exact(spec.dtype):
+            return 0.0
+        if spec.name in self.by_output:
+            return self.by_output[spec.name]
+        floor = self.floor if self.floor is not None else FLOORS[spec.dtype]
+        return max(floor, min(NOISE_FACTOR * (noise or 0.0), LARGEST))
+
+
+def parse_tolerances(texts: tuple[str, ...]) -> Tolerances:
+    """Read `1e-4` or `logits=1e-3`, each at most once.
+
+    Raises:
+        UsageProblem: not a number between 0 and 1, or given twice.
+    """
+    floor, by_output = None, {}
+    for text in texts:
+        name, separator, number = text.rpartition("=")
+        value = _number(number, text)
+        if (separator and name in by_output) or (not separator and floor is not None):
+            raise UsageProblem(
+                f"The tolerance {text!r} is given twice.", remedy="Keep one of the two."
+            )
+        if separator:
+            by_output[name] = value
+        else:
+            floor = value
+    return Tolerances(floor, by_output)
+
+
+def _number(text: str, whole: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise UsageProblem(
+            f"{whole!r} is no tolerance.",
+            remedy="Give a share of the output's scale between 0 and 1: 1e-4, or logits=1e-3.",
+        )
+    return value
