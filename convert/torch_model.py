@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,14 @@ class TorchModel:
         constants: Mapping[str, Any] | None = None,
         frozen: Mapping[str, str] | None = None,
         device: str = "cpu",
+        before_export: Callable[[], object] | None = None,
     ) -> None:
         self.signature = signature
         self.examples = examples
         self.batch_declared = batch_declared
         self.frozen = dict(frozen or {})
         self.device = device
+        self._before_export = before_export
         self.flat = flatten(module.eval().to(device), signature.input_names, constants or {})
 
     @property
@@ -75,6 +78,16 @@ class TorchModel:
             values = self.flat(*self.tensors(feeds))
         return dict(zip(self.flat.output_names, values, strict=True))
 
+    def for_export(self) -> TorchModel:
+        """Return the model as exporters should see it, itself unless it computes in bfloat16."""
+        if self._before_export is not None:
+            self._before_export()
+        if not any(spec.dtype == "bfloat16" for spec in self.signature.inputs):
+            return self
+        wide = copy.copy(self)
+        wide.flat = widen(self.flat)
+        return wide
+
     def fingerprint(self) -> str:
         """Return a digest over a part of every parameter and buffer."""
         digest = hashlib.sha256()
@@ -106,7 +119,7 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
             names, values, omitted = [], list(inputs), {}
             for name, leaf in walk_outputs(result):
                 if isinstance(leaf, torch.Tensor):
-                    # An output of its own, also where the module returns an input or repeats itself.
+                    # An output of its own, where the module returns an input or repeats itself.
                     repeated = any(leaf is value for value in values)
                     names.append(name)
                     values.append(leaf.clone() if repeated else leaf)
@@ -120,6 +133,24 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
     for parameter in flat.parameters():
         parameter.requires_grad_(requires_grad=False)
     return flat
+
+
+def widen(flat: Any) -> Any:
+    """Return a copy of `flat` that takes and gives bfloat16, but computes in float32."""
+    import torch
+
+    class Wide(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flat = copy.deepcopy(flat).float()
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            wide = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
+            return tuple(
+                y.to(torch.bfloat16) if y.dtype == torch.float32 else y for y in self.flat(*wide)
+            )
+
+    return Wide().eval()
 
 
 def walk_outputs(result: Any) -> Iterator[tuple[str, Any]]:
@@ -196,5 +227,4 @@ def to_array(tensor: Any) -> Array:
             f"An output is a {tensor.layout} tensor of {tensor.dtype}, which no target can hold.",
             remedy="Return dense, real tensors.",
         )
-    array = tensor.numpy()
-    return array
+    return tensor.numpy()  # type: ignore[no-any-return]

@@ -41,6 +41,8 @@ TASKS = {
 
 LEFT_OUT: dict[str, Any] = {"use_cache": False, "return_dict": True}
 """One forward pass: caches belong to generation, which is a server's loop and not a graph's."""
+EXPERTS = {"experts_implementation": "eager"}
+"""Mixtures of experts: the default kernel refuses small sizes even in plain torch."""
 
 
 class _Transformers:
@@ -103,7 +105,14 @@ def _as_model(module: Any, config: Any, request: SourceRequest) -> TorchModel:
         constants=constants,
         frozen={name: repr(value) for name, value in constants.items()},
         device=request.device,
+        before_export=lambda: _batch_experts(module),
     )
+
+
+def _batch_experts(module: Any) -> None:
+    """Compute every expert on every token: a graph can't hold which ones an example chose."""
+    if module._can_set_experts_implementation():
+        module.set_experts_implementation("batched_mm")
 
 
 def _find_config(request: SourceRequest) -> Any:
@@ -220,14 +229,9 @@ def _offers(auto: Any, config: Any) -> bool:
     return config.model_type in auto._model_mapping._model_mapping
 
 
-def _experts(model_class: Any) -> dict[str, Any]:
-    """Mixtures of experts: the default kernel refuses small sizes even in plain torch."""
-    return {"experts_implementation": "eager"}
-
-
 def _build(model_class: Any, config: Any) -> Any:
     build = getattr(model_class, "from_config", None) or model_class._from_config
-    return build(config, **_experts(model_class))
+    return build(config, **EXPERTS)
 
 
 def _load_weights(where: str, config: Any, request: SourceRequest) -> Any:
@@ -240,7 +244,7 @@ def _load_weights(where: str, config: Any, request: SourceRequest) -> Any:
             dtype=torch.float32,
             local_files_only=request.random_weights or Path(where).is_dir(),
             trust_remote_code=request.trust_remote_code,
-            **_experts(None),
+            **EXPERTS,
         )
     except (OSError, ValueError) as error:
         raise UsageProblem(

@@ -1,0 +1,167 @@
+"""The target `onnx`: written by one of torch's exporters, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..artifact import Artifact, list_files
+from ..errors import ConversionError, Unavailable, UsageProblem
+from ..extras import needs, version_of
+from ..report import Prepared
+from ..spec import Axis, Dim, Signature, TensorSpec
+from .base import Array, Arrays, Availability, ConvertOptions, SourceModel
+from .onnx_export import export_dynamo, export_torchscript
+from .onnx_graph import finish, read_signature, unused_inputs
+
+EXPORTERS = {"dynamo": export_dynamo, "torchscript": export_torchscript}
+"""The one whose graph serves best first: fewer nodes, tied weights once."""
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+class _Onnx:
+    name = "onnx"
+    extra = "torch"
+    filename = "model.onnx"
+    platform = "onnxruntime_onnx"
+    base = None
+    preload = ("onnx", "onnxruntime")
+
+    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
+        if options.exporter == "auto":
+            return tuple(EXPORTERS)
+        if options.exporter not in EXPORTERS:
+            raise UsageProblem(
+                f"There is no exporter called {options.exporter!r}.",
+                remedy=f"Choose from: auto, {', '.join(EXPORTERS)}.",
+            )
+        return (options.exporter,)
+
+    def availability(self) -> Availability:
+        missing = [p for p in ("onnx", "onnxscript", "torch") if not version_of(p)]
+        runtime = version_of("onnxruntime", "onnxruntime-gpu")
+        return Availability(
+            build=f"{', '.join(missing)} is not installed" if missing else "",
+            run="" if runtime else "onnxruntime is not installed",
+            remedy="" if runtime and not missing else "Run: pip install 'tconv[torch]'",
+        )
+
+    def convert(
+        self,
+        model: SourceModel | Path,
+        prepared: Prepared,
+        recipe: str,
+        folder: Path,
+        options: ConvertOptions,
+    ) -> Artifact:
+        from .torch_model import TorchModel
+
+        with needs("torch"):
+            import onnx  # noqa: F401
+            import onnxscript  # noqa: F401
+        if not isinstance(model, TorchModel):
+            raise ConversionError("This source can't become ONNX.", remedy="Use a torch model.")
+        path = folder / self.filename
+        exported, notes = model.for_export(), []
+        if exported is not model:
+            notes.append("Computed in float32 between bfloat16 ends: CPU kernels lack bfloat16.")
+        notes += EXPORTERS[recipe](exported, prepared.signature, path, options.opset)
+        finish(path, prepared.signature)
+        notes += [
+            f"The input {name!r} reaches no output; it is kept, so that every target takes it."
+            for name in unused_inputs(path)
+        ]
+        return Artifact(
+            target=self.name,
+            recipe=recipe,
+            files=list_files(folder),
+            signature=_with_ranges(read_signature(path), prepared.signature),
+            versions=version_of("torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu"),
+            notes=tuple(notes),
+        )
+
+    def open(self, folder: Path, artifact: Artifact, device: str) -> _Session:
+        with needs("torch"):
+            import onnxruntime
+        provider = PROVIDERS[_choose_device(device, onnxruntime.get_available_providers())]
+        session = onnxruntime.InferenceSession(folder / self.filename, providers=[provider])
+        if session.get_providers()[0] != provider:
+            raise Unavailable(
+                f"ONNX Runtime fell back to {session.get_providers()[0]} from {provider}.",
+                remedy="Install the CUDA libraries that onnxruntime-gpu asks for, or --device cpu.",
+            )
+        return _Session(session, artifact.signature)
+
+    def inspect(self, path: Path) -> Signature:
+        with needs("torch"):
+            import onnx  # noqa: F401
+        return read_signature(path)
+
+
+def _choose_device(device: str, providers: list[str]) -> str:
+    has_cuda = PROVIDERS["cuda"] in providers
+    if device == "cuda" and not has_cuda:
+        raise Unavailable(
+            "This ONNX Runtime has no CUDA provider.",
+            remedy="Install tconv[gpu] on a machine with an NVIDIA GPU, or use --device cpu.",
+        )
+    return device if device != "auto" else "cuda" if has_cuda else "cpu"
+
+
+class _Session:
+    """A loaded ONNX file."""
+
+    def __init__(self, session: Any, signature: Signature) -> None:
+        self._session, self._signature = session, signature
+        self.device = "cuda" if session.get_providers()[0] == PROVIDERS["cuda"] else "cpu"
+
+    def __call__(self, feeds: Arrays) -> dict[str, Array]:
+        if any(array.dtype.name == "bfloat16" for array in feeds.values()):
+            values = self._run_bfloat16(feeds)
+        else:
+            values = self._session.run(None, dict(feeds))
+        names = [output.name for output in self._session.get_outputs()]
+        return dict(zip(names, values, strict=True))
+
+    def _run_bfloat16(self, feeds: Arrays) -> list[Array]:
+        """NumPy has no bfloat16, so tensors of it go in and come out as their bits."""
+        import ml_dtypes
+        import numpy as np
+        from onnx import TensorProto
+        from onnxruntime import OrtValue
+
+        values = {}
+        for name, array in feeds.items():
+            if array.dtype.name == "bfloat16":
+                bits = np.ascontiguousarray(array).view(np.uint16)
+                values[name] = OrtValue.ortvalue_from_numpy_with_onnx_type(
+                    bits, TensorProto.BFLOAT16
+                )
+            else:
+                values[name] = OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+        outputs = self._session.run_with_ort_values(None, values)
+        return [
+            output.numpy().view(ml_dtypes.bfloat16) if spec.dtype == "bfloat16" else output.numpy()
+            for output, spec in zip(outputs, self._signature.outputs, strict=True)
+        ]
+
+
+def _with_ranges(declared: Signature, source: Signature) -> Signature:
+    """Give the file's own axes the ranges that the source's axes of the same names have."""
+    axes = {axis.name: axis for spec in source.inputs for axis in spec.axes}
+
+    def ranged(spec: TensorSpec) -> TensorSpec:
+        shape: tuple[Dim, ...] = tuple(
+            axes.get(dim.name, dim) if isinstance(dim, Axis) else dim for dim in spec.shape
+        )
+        return msgspec.structs.replace(spec, shape=shape)
+
+    return Signature(
+        tuple(ranged(spec) for spec in declared.inputs),
+        tuple(ranged(spec) for spec in declared.outputs),
+    )
+
+
+TARGET = _Onnx()
