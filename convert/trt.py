@@ -74,7 +74,7 @@ class TensorRT:
 
         Raises:
             ConversionError: TensorRT refuses a dtype, an operator, or the ranges of the axes.
-            Unavailable: a preflight of this graph needs a GPU after all.
+            Unavailable: a preflight cannot judge this graph.
             MissingExtra: TensorRT or Polygraphy is not installed.
         """
         assert isinstance(model, Path)
@@ -85,7 +85,7 @@ class TensorRT:
         network = graph.signature()
         notes = check_inputs(network, prepared.signature)
         start = time.monotonic()
-        engine = graph.build(ranges, rtx=rtx)
+        engine = graph.build(ranges)
         seconds = time.monotonic() - start
         # Only now: where a batch is baked in, the builder names the layer.
         check_outputs(network, prepared.signature)

@@ -13,20 +13,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConversionError, Unavailable
+from ..errors import ConversionError
 from ..extras import needs
 from ..spec import BATCH, Axis, Dim, Signature, TensorSpec
+from .trt_messages import explain_build, explain_parse
 from .trt_preflight import DTYPES, ShapeRange
 
 CAPABILITY = (8, 9)
 """What a preflight builds for: the L4 and the RTX 40 series, in the middle of what RTX knows."""
 
 _SWITCH = "POLYGRAPHY_USE_TENSORRT_RTX"
-_ERROR_CODE = re.compile(r"Error Code \d+: [^(]*\((.+)\)\s*$", re.MULTILINE)
-_PLACE = re.compile(r"\s*\bIn \S+ at \S+:\d+")
-_QUOTED = re.compile(r'"([^"]+)"')
-_NO_DEVICE = re.compile(r"cudaError|CUDA_SUCCESS|Cuda Runtime")
-_PROFILE = re.compile(r"violate shape constraints: *|static dimensions that don't match")
 
 
 def load_tensorrt(*, rtx: bool) -> Any:
@@ -58,11 +54,13 @@ class Graph:
 
         Raises:
             ConversionError: TensorRT cannot take an operator, or the file as a whole.
+            Unavailable: TensorRT-RTX lacks an operator that TensorRT may have.
         """
         from polygraphy.backend.trt import create_network, get_trt_logger
 
         # Not `NetworkFromOnnxPath`: it drops the parser, and with it the name of the operator.
         self.trt = trt
+        self.is_rtx = trt.__name__ == "tensorrt_rtx"
         self.builder, self.network = create_network(strongly_typed=True)
         trt.init_libnvinfer_plugins(get_trt_logger(), "")
         self.parser = trt.OnnxParser(self.network, get_trt_logger())
@@ -70,7 +68,7 @@ class Graph:
         errors = [self.parser.get_error(index) for index in range(self.parser.num_errors)]
         # A file that holds no protobuf at all is parsed "successfully" into nothing.
         if errors or not understood or self.network.num_outputs == 0:
-            raise _parse_error(path, errors)
+            raise explain_parse(path.name, errors, is_rtx=self.is_rtx)
 
     @property
     def layers(self) -> int:
@@ -95,7 +93,7 @@ class Graph:
         outputs = [network.get_output(index) for index in range(network.num_outputs)]
         return Signature(tuple(map(_describe, inputs)), tuple(map(_describe, outputs)))
 
-    def build(self, ranges: dict[str, ShapeRange], *, rtx: bool) -> Any:
+    def build(self, ranges: dict[str, ShapeRange]) -> Any:
         """Return an engine as a buffer.
 
         Raises:
@@ -110,7 +108,7 @@ class Graph:
             shapes = ranges[name]
             # Polygraphy takes the names for patterns.
             profile.add(glob.escape(name), shapes.min, shapes.opt, shapes.max)
-        if rtx:
+        if self.is_rtx:
             from polygraphy.backend.tensorrt_rtx import CreateConfigRTX
 
             config = CreateConfigRTX(profiles=[profile], compute_capabilities=[CAPABILITY])
@@ -122,7 +120,7 @@ class Graph:
         try:
             return EngineBytesFromNetwork((self.builder, self.network), config)()
         except PolygraphyException as error:
-            raise _build_error(messages or [str(error)]) from error
+            raise explain_build(messages or [str(error)], is_rtx=self.is_rtx) from error
         finally:
             self.builder.error_recorder = None
 
@@ -171,52 +169,3 @@ def _recorder(trt: Any, messages: list[str]) -> Any:
             messages.clear()
 
     return Recorder()
-
-
-def _parse_error(path: Path, errors: list[Any]) -> ConversionError:
-    remedy = "Replace it in the model, or leave out the trt targets."
-    refused = [error for error in errors if error.node_operator()]
-    if not refused:
-        reason = clean_reason(errors[0].desc()) if errors else "it holds no ONNX graph"
-        return ConversionError(
-            f"TensorRT cannot read {path.name}: {reason or 'the parser gives no reason'}.",
-            remedy="Convert to the onnx target again, or leave out the trt targets.",
-        )
-    first = refused[0]
-    where = f"node {first.node_name() or first.node()!r}"
-    reason = clean_reason(first.desc())
-    others = sorted({error.node_operator() for error in refused} - {first.node_operator()})
-    problem = f"TensorRT cannot take the operator {first.node_operator()} ({where})"
-    problem += f": {reason}" if reason else ""
-    problem += f"; nor {', '.join(others)}" if others else ""
-    return ConversionError(f"{problem}.", remedy=remedy)
-
-
-def _build_error(messages: list[str]) -> ConversionError | Unavailable:
-    reasons = [clean_reason(message) for message in messages]
-    for reason in reasons:
-        if match := _PROFILE.search(reason):
-            what = reason[match.end() :] if match[0].startswith("violate") else reason
-            return ConversionError(
-                f"The graph has a shape baked in that the ranges asked for contradict: {what}.",
-                remedy="Export it with that axis left to vary, or state a range that it fits.",
-            )
-    if all(_NO_DEVICE.search(reason) for reason in reasons):
-        return Unavailable(
-            "TensorRT cannot build this graph ahead of time without a GPU.",
-            remedy="Run the same command on a machine with a GPU and tconv[gpu].",
-        )
-    return ConversionError(
-        f"TensorRT could not build an engine: {reasons[0]}.",
-        remedy="The log has what TensorRT said; or leave out the trt targets.",
-    )
-
-
-def clean_reason(message: str) -> str:
-    """Return the part of TensorRT's message that speaks of the graph, without source positions."""
-    if match := _ERROR_CODE.search(message):
-        return _PLACE.sub("", match[1]).strip(" .\n")
-    if match := _QUOTED.search(message):
-        return match[1].strip(" .?")
-    text = message.splitlines()[0].strip(" .") if message.strip() else ""
-    return "" if text == "false" else text.rpartition("Assertion failed: ")[2]

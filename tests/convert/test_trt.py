@@ -18,8 +18,6 @@ from onnx import TensorProto, helper
 from tconv.convert.base import ConvertOptions, Preflight
 from tconv.convert.gpu import count_gpus
 from tconv.convert.trt import TARGET
-from tconv.convert.trt_engine import clean_reason
-from tconv.convert.trt_preflight import ShapeRange, check_dtypes, shape_ranges
 from tconv.errors import ConversionError, TconvError, Unavailable
 from tconv.process import Finished, Processes
 from tconv.report import Batching, Prepared
@@ -204,7 +202,7 @@ REFUSED = {
     "unknown domain": (
         [helper.make_node("Frobnicate", ["x"], ["y"], name="frob_1", domain="my.own")],
         ([X], [Y], {}),
-        "cannot take the operator Frobnicate (node 'frob_1'): Plugin not found",
+        "cannot take the operator Frobnicate (node 'frob_1'): it knows no such operator.",
     ),
     "unsupported operator without a name": (
         [helper.make_node("Det", ["x"], ["y"])],
@@ -217,7 +215,7 @@ REFUSED = {
             helper.make_node("StringNormalizer", ["a"], ["y"], name="norm"),
         ],
         ([X], ["y:float32[batch]"], {}),
-        "cannot take the operator Det (node 'det'); nor StringNormalizer.",
+        "cannot take the operator Det (node 'det'), nor StringNormalizer.",
     ),
     "operator with the wrong dtype": (
         [helper.make_node("Add", ["x", "half"], ["y"], name="add")],
@@ -255,6 +253,16 @@ def test_the_refusal_names_what_is_refused(
     assert "\n" not in error.problem
     assert "_src" not in error.problem
     assert list((tmp_path / "trt").iterdir()) == []
+
+
+@needs_rtx
+def test_what_only_the_preflight_lacks_is_not_judged(convert: Convert, tmp_path: Path) -> None:
+    node = helper.make_node("NonZero", ["x"], ["y"], name="find")
+    outputs = ["y:int64[2,n]"]
+    base = write_graph(tmp_path / "onnx", [node], ["x:float32[batch,4]"], outputs)
+    error = convert(base, prepare(["x:float32[batch,4]"], outputs)).outcome
+    assert isinstance(error, Unavailable), error
+    assert "does not have the operator NonZero (node 'find'); TensorRT itself may" in error.problem
 
 
 @needs_rtx
@@ -311,72 +319,6 @@ def test_a_broken_file_is_refused(
     error = convert(base, prepare(MLP_INPUTS, MLP_OUTPUTS)).outcome
     assert isinstance(error, ConversionError), error
     assert problem in error.problem
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "problem", "remedy"),
-    [
-        pytest.param(["x:float64[2]"], [], "no float64, the dtype of the input 'x'", "float32"),
-        pytest.param(["x:string[2]"], [], "no string", "text outside the model"),
-        pytest.param(["x:int8[2]"], ["y:uint32[2]"], "of the output 'y'", "return int64"),
-    ],
-    ids=["float64", "string", "output"],
-)
-def test_a_dtype_tensorrt_lacks_is_refused(
-    inputs: list[str], outputs: list[str], problem: str, remedy: str
-) -> None:
-    with pytest.raises(ConversionError, match=problem) as caught:
-        check_dtypes(prepare(inputs, outputs).signature)
-    assert remedy in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("text", "max_batch", "axis"),
-    [
-        pytest.param("x:int64[batch,seq]", 8, "seq", id="an axis"),
-        pytest.param("x:int64[batch,seq]", 0, "batch", id="the batch where none may be formed"),
-    ],
-)
-def test_an_axis_without_a_largest_size_is_refused(text: str, max_batch: int, axis: str) -> None:
-    with pytest.raises(ConversionError, match=f"the axis '{axis}' of 'x'") as caught:
-        shape_ranges(prepare([text], [], max_batch))
-    suggested = caught.value.remedy.split("'")[1]
-    assert shape_ranges(prepare([suggested], [], max_batch))["x"].min == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("max_batch", "sizes"),
-    [
-        pytest.param(1, (1, 1, 1), id="1"),
-        pytest.param(2, (1, 1, 2), id="2"),
-        pytest.param(8, (1, 4, 8), id="8"),
-    ],
-)
-def test_the_batch_goes_from_one_to_the_largest(
-    max_batch: int, sizes: tuple[int, int, int]
-) -> None:
-    inputs = ["a:int64[batch,seq=2..6]", "b:int64[batch,3,seq]"]
-    ranges = shape_ranges(prepare(inputs, [], max_batch))
-    low, usual, high = sizes
-    assert ranges["a"] == ShapeRange((low, 2), (usual, 4), (high, 6))
-    assert ranges["b"] == ShapeRange((low, 3, 2), (usual, 3, 4), (high, 3, 6))
-
-
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        pytest.param("false", "", id="nothing said"),
-        pytest.param("", "", id="empty"),
-        pytest.param('a && "No such thing."', "No such thing", id="quoted"),
-        pytest.param(
-            "Invalid Node\nI::f: Error Code 4: Usage Error (n: bad (very). In f at /a.cpp:4)",
-            "n: bad (very)",
-            id="positions go",
-        ),
-    ],
-)
-def test_of_a_message_the_reason_is_kept(message: str, reason: str) -> None:
-    assert clean_reason(message) == reason
 
 
 @needs_rtx
