@@ -114,7 +114,7 @@ def answer(
     for index, request in enumerate(requests):
         try:
             arrays = {tensor.name(): read(tensor) for tensor in request.inputs()}
-        except Failure as error:
+        except Exception as error:  # whatever a runtime raises: the server must go on
             responses[index] = _failed(error)
             continue
         # The core only batches requests of one shape; others would not fit together anyway.
@@ -127,7 +127,7 @@ def answer(
             outputs = _run_batch(feeds, run) if is_batched else [run(feeds[0])]
             for index, results in zip(indices, outputs, strict=True):
                 responses[index] = _respond(requests[index], results, write)
-        except Exception as error:  # whatever a runtime raises: the server must go on
+        except Exception as error:
             for index in indices:
                 responses[index] = _failed(error)
     return responses

@@ -51,9 +51,12 @@ class TritonPythonModel:
         self.scalars = {name for name, node in _inputs_of(self.session).items() if not node.shape}
         used = (*self.setup.inputs, *self.setup.outputs)
         self.in_bits = {tensor.name for tensor in used if tensor.dtype == BFLOAT16}
+        self.kept: list[Any] = []
+        _check_bfloat16(self.setup, bool(self.in_bits))
 
     def execute(self, requests: Sequence[Any]) -> Any:
         """Return a response for each request."""
+        self.kept.clear()
         return answer(requests, self.setup.max_batch_size > 0, self._read, self._run, self._write)
 
     def _read(self, tensor: Any) -> Array:
@@ -81,7 +84,9 @@ class TritonPythonModel:
 
     def _write(self, name: str, array: Array) -> Any:
         if name in self.in_bits:
-            return pb_utils.Tensor.from_dlpack(name, _to_value(array)._ortvalue.to_dlpack())
+            value = _to_value(array)
+            self.kept += [value, array]  # neither owns the memory, and Triton reads it later
+            return pb_utils.Tensor.from_dlpack(name, value)
         return pb_utils.Tensor(name, array)
 
 
@@ -178,6 +183,13 @@ def _check_dims(setup: Setup, tensor: Tensor, shape: list[int], is_exact: bool) 
         )
 
 
+def _check_bfloat16(setup: Setup, is_used: bool) -> None:
+    import onnxruntime
+
+    if is_used and not hasattr(onnxruntime.OrtValue, "from_dlpack"):
+        raise setup.refusal(f"{BFLOAT16} needs a newer onnxruntime than {onnxruntime.__version__}")
+
+
 def _show(shape: list[int]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
@@ -203,12 +215,13 @@ def _decode(name: str, array: Array) -> Array:
 
 
 def _read_bits(tensor: Any) -> Array:
-    from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue
+    from onnxruntime import OrtValue
 
-    return _bits_of(OrtValue.from_dlpack(tensor.to_dlpack(), False))
+    return _bits_of(OrtValue.from_dlpack(tensor))
 
 
 def _bits_of(value: Any) -> Array:
+    # A copy: what a view looks into ends with `value`.
     buffer = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
     return np.frombuffer(buffer, np.uint16).reshape(value.shape())
 
@@ -228,6 +241,6 @@ def _run_in_bits(session: Any, names: list[str], feeds: Arrays, in_bits: set[str
     }
     results = session.run_with_ort_values(names, values)
     return [
-        _bits_of(value._ortvalue) if name in in_bits else value.numpy()
+        _bits_of(value) if name in in_bits else value.numpy()
         for name, value in zip(names, results, strict=True)
     ]
