@@ -69,6 +69,7 @@ def export_version(
     config: ModelConfig,
     *,
     adopt: bool = False,
+    above: int = 0,
 ) -> Path:
     """Add an artifact to the repository as a model's next version, and pin it.
 
@@ -81,6 +82,7 @@ def export_version(
         artifact_folder: where its files are.
         config: its config; the version it pins is set here.
         adopt: replace a config that tconv did not write.
+        above: a number that was used already; the version's is higher.
 
     Returns:
         The version's folder.
@@ -102,7 +104,7 @@ def export_version(
             return model / str(version)
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(_TakenError):
-                return _add_version(repository, name, artifact, artifact_folder, config)
+                return _add_version(repository / name, above, artifact, artifact_folder, config)
     raise TconvError(
         f"Other processes keep adding versions to {model}.", remedy="Wait until they are done."
     )
@@ -236,18 +238,17 @@ def _same_version(model: Path, artifact: Artifact) -> int | None:
 
 
 def _add_version(
-    repository: Path, name: str, artifact: Artifact, source: Path, config: ModelConfig
+    model: Path, above: int, artifact: Artifact, source: Path, config: ModelConfig
 ) -> Path:
     """Stage a version, then rename it in and pin it.
 
     Raises:
         _TakenError: another process has taken the number.
     """
-    model = repository / name
-    with staging_folder(repository, name) as staging:
-        version = next_version(model)
-        staged = staging / name
-        _fill_version(staged / str(version), name, version, artifact, source)
+    with staging_folder(model.parent, model.name) as staging:
+        version = max(next_version(model), above + 1)
+        staged = staging / model.name
+        _fill_version(staged / str(version), model.name, version, artifact, source)
         content = to_text(pinned(config, version)).encode()
         write_flushed(staged / CONFIG, content)
         flush_tree(staged)
@@ -255,7 +256,7 @@ def _add_version(
             _rename_in(staged, model, version)
         else:
             _rename_folder(staged, model)  # a new model appears at once, with its config
-        flush_folder(repository)
+        flush_folder(model.parent)
     return model / str(version)
 
 
