@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from ..artifact import Artifact
-from ..errors import PublishError, RollbackError, TconvError
+from ..errors import PublishError, RollbackError, TconvError, UsageProblem
 from ..report import Prepared
 from ..validate.tolerance import Tolerances
 from .remote import RemoteTriton, grpc_address, http_address
@@ -102,6 +102,11 @@ def publish(request: PublishRequest) -> Published:
     """
     source = Path(request.source)
     manifest = read_manifest(source)
+    if not Path(request.repository).is_dir():
+        raise UsageProblem(
+            f"There is no folder {request.repository}.",
+            remedy="Give the folder that the server serves with --repository.",
+        )
     with RemoteTriton(grpc_address(request.url)) as server:
         server.require_control()
         ready = server.ready()

@@ -126,9 +126,9 @@ class RemoteTriton:
         ]
         return "; ".join(found) or "it knows no such model"
 
-    def _call(self, method: str, *arguments: Any, timeout: float = _QUICK) -> Any:
+    def _call(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
         try:
-            return getattr(self._client, method)(*arguments, client_timeout=timeout)
+            return getattr(self._client, method)(*arguments, client_timeout=timeout or _QUICK)
         except Exception as error:
             if (problem := explain(self.address, error)) is None:
                 raise

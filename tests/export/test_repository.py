@@ -27,13 +27,9 @@ from tconv.spec import Signature, parse_tensor
 SIGNATURE = Signature((parse_tensor("x:float32[batch,3]"),), (parse_tensor("y:float32[batch,4]"),))
 
 
-def _built(folder: Path, content: bytes = b"one", **more: bytes) -> Artifact:
+def _built(folder: Path, content: bytes = b"one") -> Artifact:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.onnx").write_bytes(content)
-    for name, data in more.items():
-        path = folder / name.replace("__", "/")
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
     return Artifact("onnx", "dynamo", list_files(folder), SIGNATURE, versions={"onnx": "1"})
 
 
@@ -89,18 +85,6 @@ def test_the_first_version(bench: Bench) -> None:
     assert manifest.artifact.signature == SIGNATURE
     (file,) = manifest.artifact.files
     assert file.sha256 == hash_file(folder / file.name)
-
-
-def test_external_data_and_folders_are_copied_not_linked(tmp_path: Path) -> None:
-    artifact = _built(tmp_path / "build", b"graph", data__weights=b"\x00" * (5 << 20))
-    (tmp_path / "build" / "data" / "link").symlink_to("weights")
-    artifact = Artifact("onnx", "r", list_files(tmp_path / "build"), SIGNATURE)
-    folder = export_version(
-        tmp_path / "models", "m", artifact, tmp_path / "build", _config(artifact)
-    )
-    assert [f for f in list_files(folder) if f.name != "tconv.json"] == list(artifact.files)
-    assert not any(path.is_symlink() for path in folder.rglob("*"))
-    assert (folder / "model.onnx").stat().st_nlink == 1
 
 
 def test_the_same_content_makes_no_new_version(bench: Bench) -> None:
