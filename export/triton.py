@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import TconvError, Unavailable, UsageProblem
-from ..process import read_tail
+from ..process import TAIL_LINES, read_tail
 from . import supervisor
 from .installation import Installation, assemble_backends, environment, find_server
 from .ports import Ports, claim
@@ -28,7 +28,10 @@ GRACE = 20.0
 """Seconds a server gets to finish its requests and to unload its models."""
 
 _POLL = 0.05
+_STUB_TIMEOUT = 120
+"""Seconds: the default of 30 is short for a model that imports a framework on a busy machine."""
 _LOG_LINES = 10_000
+_IN_USE = "already in use"
 _UNREAD = re.compile(r"Poll failed for model directory '([^']+)': (.+?)\"?$", re.MULTILINE)
 
 
@@ -114,15 +117,19 @@ class LocalTriton:
                 remedy="Export a model first, or name another folder with --repository.",
             )
         self.host = host
-        self.ports = claim(ports or Ports(), host)
-        self._folder = Path(tempfile.mkdtemp(prefix="tconv-triton-"))
-        self.log = log or self._folder / "server.log"
-        try:
-            self._launch(repository, model_control, load)
-            self._wait(timeout)
-        except BaseException:
-            self.stop()
-            raise
+        for may_try_again in (True, True, False):
+            self.ports = claim(ports or Ports(), host)
+            self._folder = Path(tempfile.mkdtemp(prefix="tconv-triton-"))
+            self.log = log or self._folder / "server.log"
+            try:
+                self._launch(repository, model_control, load)
+                self._wait(timeout)
+                break
+            except BaseException as error:
+                self.stop()
+                # Another program was faster than the server to a port that was free.
+                if not (may_try_again and isinstance(error, Unavailable) and _IN_USE in str(error)):
+                    raise
         return self
 
     def stop(self) -> None:
@@ -144,10 +151,7 @@ class LocalTriton:
         """Return every model version of the repository, by name, ready or not."""
         index = msgspec.convert(self._ask("POST", "/v2/repository/index"), tuple[ServedModel, ...])
         unread = self._unread_models()
-        explained = (
-            msgspec.structs.replace(m, reason=_shorten(m.reason or unread.get(m.name, "")))
-            for m in index
-        )
+        explained = [m if m.is_ready else _explain(m, unread.get(m.name, "")) for m in index]
         return tuple(sorted(explained, key=lambda model: (model.name, model.version)))
 
     def _unread_models(self) -> dict[str, str]:
@@ -177,6 +181,7 @@ class LocalTriton:
         segments = self._folder.name
         command = [
             str(self.server.binary),
+            f"--id={segments}",
             f"--model-repository={repository.resolve()}",
             *assemble_backends(self.server, self._folder / "backends"),
             *_listen(self.ports, self.host),
@@ -184,11 +189,12 @@ class LocalTriton:
             "--exit-on-error=false",  # one bad model must not take the others down
             f"--exit-timeout-secs={GRACE - 5:.0f}",
             f"--backend-config=python,shm-region-prefix-name={segments}-",
+            f"--backend-config=python,stub-timeout-seconds={_STUB_TIMEOUT}",
         ]
         if model_control == "explicit":
             command += [f"--load-model={name}" for name in (["*"] if load == "all" else load)]
         keeper = [sys.executable, "-I", supervisor.__file__]
-        with self.log.open("ab") as log:
+        with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*keeper, str(GRACE), str(self._folder), segments, *command],
                 env=environment(self.server),
@@ -202,8 +208,8 @@ class LocalTriton:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                self._ask("GET", "/v2/health/live")
-                return
+                if self._ask("GET", "/v2")["name"] == self._folder.name:  # and not another server
+                    return
             if not self.is_running:
                 raise self.death()
             time.sleep(_POLL)
@@ -225,7 +231,9 @@ class LocalTriton:
         """Return the end of the server's log, without its tables."""
         if not self.log.is_file():
             return "(its log was not kept)"
-        return read_tail(self.log)
+        lines = read_tail(self.log, _LOG_LINES).splitlines()
+        said = [line for line in lines if line.strip() and not line.startswith(("|", "+"))]
+        return "\n".join(said[-TAIL_LINES:])
 
     def _ask(self, method: str, path: str) -> Any:
         # Not urllib: that would send requests for 127.0.0.1 to a proxy from the environment.
@@ -250,6 +258,9 @@ def _listen(ports: Ports, host: str) -> list[str]:
     ]
 
 
-def _shorten(reason: str) -> str:
+def _explain(model: ServedModel, unread: str) -> ServedModel:
     # A Python backend's reason starts with its exception's class and goes on with a traceback.
-    return reason.partition("\n\nAt:")[0].replace("TritonModelException: ", "").strip()
+    reason = (model.reason or unread).partition("\n\nAt:")[0]
+    return msgspec.structs.replace(
+        model, reason=reason.replace("TritonModelException: ", "").strip()
+    )

@@ -34,15 +34,15 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model and hold it against its configuration."""
+        self.setup = Setup(args)
+        _check_dtypes(self.setup, self.setup.inputs, "input")
+        _check_dtypes(self.setup, self.setup.outputs, "output")
         import torch
 
-        self.setup = Setup(args)
         torch.set_num_threads(self.setup.threads("INTRA_OP_THREAD_COUNT"))
         self.device = _find_device(self.setup, torch)
         self.module = _load(self.setup, torch, self.device)
         arguments, self.takes_dict = _read_arguments(self.setup, self.module)
-        _check_dtypes(self.setup, self.setup.inputs, "input")
-        _check_dtypes(self.setup, self.setup.outputs, "output")
         self.input_index = _index_inputs(self.setup, arguments)
         self.output_index = _index_by_name(self.setup.outputs) or _in_order(self.setup.outputs)
         self.strings = {tensor.name for tensor in self.setup.inputs if tensor.dtype == STRING}
