@@ -42,6 +42,7 @@ class Crash(msgspec.Struct, frozen=True):
     reproduce: str
     log: str
     is_bug: bool = False
+    timed_out: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -66,7 +67,8 @@ class Processes:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         self._waiting: dict[str, queue.Queue[dict[str, Any]]] = {}
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def __enter__(self) -> Processes:
         return self
@@ -85,6 +87,9 @@ class Processes:
         except subprocess.TimeoutExpired:
             self._server.kill()
             self._server.wait()
+        self._listener.join()
+        assert self._server.stdout is not None
+        self._server.stdout.close()
 
     def run(
         self,
@@ -179,6 +184,7 @@ def _read_outcome(
         reproduce=f"{shlex.quote(sys.executable)} -m tconv.forkserver {shlex.quote(str(job))}",
         log=str(log),
         is_bug="trace" in written,
+        timed_out=code is None,
     )
 
 

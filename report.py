@@ -7,6 +7,7 @@ from typing import ClassVar
 import msgspec
 
 from .artifact import Artifact
+from .errors import BUG, ConversionError
 from .process import Cost
 from .spec import Signature
 
@@ -44,14 +45,19 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="verdict"):
 
 
 class NotConverted(msgspec.Struct, frozen=True, tag="not converted", tag_field="verdict"):
-    """The conversion was refused, crashed, or was stopped."""
+    """The conversion was refused, or it crashed; the last three say more of a crash."""
 
-    exit_code: ClassVar[int] = 4
     problem: str
     remedy: str
     log: str = ""
     tail: str = ""
     reproduce: str = ""
+    is_bug: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """A refusal is the target's word; a bug is ours."""
+        return BUG if self.is_bug else ConversionError.exit_code
 
 
 class PreflightOnly(msgspec.Struct, frozen=True, tag="preflight only", tag_field="verdict"):

@@ -30,7 +30,7 @@ class SourceRequest(msgspec.Struct, frozen=True):
     random_weights: bool = False
     trust_remote_code: bool = False
     seed: int = 0
-    device: str = "cpu"
+    device: str = "auto"
 
 
 class ConvertOptions(msgspec.Struct, frozen=True):
@@ -39,7 +39,6 @@ class ConvertOptions(msgspec.Struct, frozen=True):
     exporter: str = "auto"
     script: bool = False
     opset: int | None = None
-    device: str = "auto"
 
 
 class Preflight(msgspec.Struct, frozen=True, tag="preflight"):

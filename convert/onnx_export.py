@@ -92,7 +92,9 @@ def export_torchscript(
 
     specs = (*signature.inputs, *signature.outputs)
     axes = {
-        spec.name: {place: dim.name for place, dim in enumerate(spec.shape) if _varies(dim)}
+        spec.name: {
+            place: dim.name for place, dim in enumerate(spec.shape) if isinstance(dim, Axis)
+        }
         for spec in specs
     }
     with _explained("the TorchScript exporter"), torch.no_grad(), tracer_warnings() as caught:
@@ -110,29 +112,23 @@ def export_torchscript(
         return caught
 
 
-def _varies(dim: Any) -> bool:
-    return isinstance(dim, Axis)
-
-
 @contextmanager
 def tracer_warnings() -> Iterator[list[str]]:
     """Collect what the tracer says about lines outside the libraries: values it froze."""
-    import torch
-
     found: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield found
-        for warning in caught:
-            if issubclass(warning.category, torch.jit.TracerWarning) and _is_user_code(
-                warning.filename
-            ):
-                first = str(warning.message).split(". ")[0]
-                text = f"{warning.filename}:{warning.lineno}: {first}"
-                found += [text] if text not in found else []
-            warnings.showwarning(
+    for warning in caught:
+        print(
+            warnings.formatwarning(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+        )
+        if warning.category.__name__ == "TracerWarning" and _is_user_code(warning.filename):
+            first = str(warning.message).split(". ")[0]
+            text = f"{warning.filename}:{warning.lineno}: {first}"
+            found += [text] if text not in found else []
 
 
 def _is_user_code(filename: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..errors import TconvError, UsageProblem
+from ..errors import UsageProblem
 from ..extras import needs
 from ..spec import BATCH, Axis, Domain, Signature, TensorSpec, parse_signature
 from .base import Array, SourceRequest
@@ -67,7 +67,7 @@ class _Python:
 def _find_factory(model: str) -> Callable[[], Any]:
     match = _FACTORY.fullmatch(model)
     assert match is not None  # claims() has seen it
-    module = _import(match["place"], model)
+    module = _import(match["place"])
     factory = getattr(module, match["name"], None)
     if factory is None or not callable(factory):
         offered = [n for n, value in vars(module).items() if inspect.isfunction(value)]
@@ -78,30 +78,30 @@ def _find_factory(model: str) -> Callable[[], Any]:
     return factory  # type: ignore[no-any-return]
 
 
-def _import(place: str, model: str) -> Any:
+def _import(place: str) -> Any:
+    if place.endswith(".py") and not Path(place).is_file():
+        raise UsageProblem(f"There is no file {place}.", remedy="Check the path before the colon.")
     try:
-        if not place.endswith(".py"):
-            sys.path.insert(0, str(Path.cwd()))
-            return importlib.import_module(place)
-        path = Path(place).resolve()
-        if not path.is_file():
-            raise UsageProblem(
-                f"There is no file {place}.", remedy="Check the path before the colon."
-            )
-        sys.path.insert(0, str(path.parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules.setdefault(path.stem, module)
-        spec.loader.exec_module(module)
-    except TconvError:
-        raise
+        if place.endswith(".py"):
+            return _import_file(Path(place).resolve())
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(place)
     except Exception as error:
         raise UsageProblem(
             f"{place} can't be imported: {type(error).__name__}: {error}",
             remedy=f"Make `python -c 'import …'` of it work first ({_last_frame(error)}).",
         ) from error
+
+
+def _import_file(path: Path) -> Any:
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Registered as imports do, for dataclasses and pickles that look their module up.
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -123,7 +123,8 @@ def _last_frame(error: BaseException) -> str:
 def _split(result: Any, model: str) -> tuple[Any, Any]:
     import torch
 
-    module, given = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    is_pair = isinstance(result, tuple) and len(result) == len(("module", "examples"))
+    module, given = result if is_pair else (result, None)
     if not isinstance(module, torch.nn.Module):
         raise UsageProblem(
             f"The factory {model} returned a {type(module).__name__}.",

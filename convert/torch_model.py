@@ -34,16 +34,16 @@ class TorchModel:
         batch_declared: bool,
         constants: Mapping[str, Any] | None = None,
         frozen: Mapping[str, str] | None = None,
-        device: str = "cpu",
+        device: str = "auto",
         before_export: Callable[[], object] | None = None,
     ) -> None:
         self.signature = signature
         self.examples = examples
         self.batch_declared = batch_declared
         self.frozen = dict(frozen or {})
-        self.device = device
+        self.device = choose_device(device)
         self._before_export = before_export
-        self.flat = flatten(module.eval().to(device), signature.input_names, constants or {})
+        self.flat = flatten(module.eval().to(self.device), signature.input_names, constants or {})
 
     @property
     def omitted(self) -> tuple[Omission, ...]:
@@ -99,6 +99,17 @@ class TorchModel:
         return digest.hexdigest()
 
 
+def choose_device(device: str) -> str:
+    """Return where to run, and let float32 be float32 there: TF32 has a mantissa of 10 bits."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
 def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any]) -> Any:
     """Return a module that takes the inputs by position and returns a tuple of tensors.
 
@@ -131,7 +142,7 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
     flat = Flat()
     flat.eval()
     for parameter in flat.parameters():
-        parameter.requires_grad_(requires_grad=False)
+        parameter.requires_grad_(False)
     return flat
 
 

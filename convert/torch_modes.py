@@ -53,20 +53,12 @@ def index_recorder() -> Any:
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             result = func(*args, **(kwargs or {}))
-            if getattr(func, "__name__", "") in INDEX_FUNCTIONS:
-                self._record(result, args, kwargs or {}, func.__name__)
+            name = getattr(func, "__name__", "")
+            if name in INDEX_FUNCTIONS:
+                indices = result if isinstance(result, torch.Tensor) else result[-1]
+                if indices.dtype == torch.int64:
+                    self.seen.append((indices, *_scores_of(name, args, kwargs or {})))
             return result
-
-        def _record(self, result: Any, args: Any, kwargs: Any, name: str) -> None:
-            indices = result if isinstance(result, torch.Tensor) else result[-1]
-            if indices.dtype != torch.int64:
-                return
-            scores = args[0] if args else kwargs["input"]
-            place = 2 if name == "topk" else 1
-            axis = kwargs.get("dim", args[place] if len(args) > place else None)
-            if axis is None and name not in ("topk", "sort", "argsort"):
-                scores, axis = scores.reshape(-1), 0
-            self.seen.append((indices, scores, -1 if axis is None else axis))
 
         def find(self, tensor: Any) -> tuple[Any, int] | None:
             for indices, scores, axis in self.seen:
@@ -75,6 +67,16 @@ def index_recorder() -> Any:
             return None
 
     return Recorder()
+
+
+def _scores_of(name: str, args: Any, kwargs: Any) -> tuple[Any, int]:
+    """Return what a call chose by, and along which axis; without one, over all elements."""
+    scores = args[0] if args else kwargs["input"]
+    place = 2 if name == "topk" else 1
+    axis = kwargs.get("dim", args[place] if len(args) > place else None)
+    if axis is not None:
+        return scores, axis
+    return (scores, -1) if name in ("topk", "sort", "argsort") else (scores.reshape(-1), 0)
 
 
 def export_friendly_mode() -> AbstractContextManager[Any]:

@@ -75,14 +75,14 @@ class _TorchScript:
         if device == "cuda" and not has_cuda:
             raise Unavailable("torch finds no GPU here.", remedy="Use --device cpu.")
         chosen = "cuda" if device != "cpu" and has_cuda else "cpu"
-        module = torch.jit.load(str(folder / self.filename), map_location=chosen)
+        module = torch.jit.load(str(folder / self.filename), map_location=chosen)  # type: ignore[no-untyped-call]
         return _Script(module, artifact.signature, chosen)
 
     def inspect(self, path: Path) -> Signature:
         with needs("torch"):
             import torch
         try:
-            module = torch.jit.load(str(path), map_location="cpu")
+            module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]
         except (RuntimeError, ValueError) as error:
             raise UsageProblem(
                 f"{path} can't be read as TorchScript: {str(error).splitlines()[0]}",
@@ -128,7 +128,7 @@ def _trace(model: TorchModel) -> Any:
     exported = model.for_export()
     names = exported.flat.input_names
     module = _named(exported.flat, names) if _are_arguments(names) else exported.flat
-    return torch.jit.trace(module, exported.tensors(exported.examples), check_trace=False)
+    return torch.jit.trace(module, exported.tensors(exported.examples), check_trace=False)  # type: ignore[no-untyped-call]
 
 
 def _named(flat: Any, names: Sequence[str]) -> Any:
@@ -142,8 +142,8 @@ def _named(flat: Any, names: Sequence[str]) -> Any:
 
     arguments = ", ".join(names)
     scope: dict[str, Any] = {}
-    exec(f"def forward(self, {arguments}):\n    return self.flat({arguments})", scope)  # noqa: S102
-    Named.forward = scope["forward"]  # type: ignore[method-assign]
+    exec(f"def forward(self, {arguments}):\n    return self.flat({arguments})", scope)
+    Named.forward = scope["forward"]
     return Named().eval()
 
 

@@ -65,16 +65,16 @@ class _Transformers:
         if (Path(model) / CONFIG).is_file():
             return True
         parts = model.split("/")
-        return 1 <= len(parts) <= 2 and all(parts) and ":" not in model and "\\" not in model
+        return len(parts) in (1, 2) and all(parts) and ":" not in model and "\\" not in model
 
     def default_name(self, model: str) -> str:
-        return Path(model).resolve().name if Path(model).is_dir() else model.split("/")[-1]
+        return Path(model).resolve().name if Path(model).is_dir() else model.rpartition("/")[2]
 
     def load(self, request: SourceRequest, folder: Path) -> TorchModel:
         with needs("transformers"):
             import torch
             import transformers
-        transformers.logging.disable_progress_bar()
+        transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         snapshot = folder / "model"
         if request.random_weights and not (snapshot / CONFIG).is_file():
             config = _find_config(request)

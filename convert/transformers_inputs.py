@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,14 @@ class Described(msgspec.Struct, frozen=True):
         )
 
 
+class _Facts(NamedTuple):
+    """A model, its config, and the part of the config that is about text."""
+
+    module: Any
+    config: Any
+    text: Any
+
+
 def describe_inputs(module: Any, config: Any) -> Described:
     """Return the inputs of a model.
 
@@ -47,10 +55,11 @@ def describe_inputs(module: Any, config: Any) -> Described:
     """
     parameters = tuple(inspect.signature(module.forward).parameters)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    facts = _Facts(module, config, text)
     specs: list[TensorSpec] = []
     for name in parameters:
         if name in _MAKERS:
-            spec = _MAKERS[name](module, config, text)
+            spec = _MAKERS[name](facts)
             specs += [msgspec.structs.replace(spec, name=name)] if spec is not None else []
     if not specs:
         raise UsageProblem(
@@ -85,12 +94,16 @@ def _longest(text: Any, *, decoder: bool = False) -> int:
     return min(LONGEST, limit - reserved if limit - reserved >= 1 else limit)
 
 
-def _input_ids(module: Any, config: Any, text: Any) -> TensorSpec | None:
-    return _ids(text.vocab_size, "sequence", _longest(text)) if _has_text(module) else None
+def _input_ids(facts: _Facts) -> TensorSpec | None:
+    return (
+        _ids(facts.text.vocab_size, "sequence", _longest(facts.text))
+        if _has_text(facts.module)
+        else None
+    )
 
 
-def _attention_mask(module: Any, config: Any, text: Any) -> TensorSpec | None:
-    ids = _input_ids(module, config, text)
+def _attention_mask(facts: _Facts) -> TensorSpec | None:
+    ids = _input_ids(facts)
     return None if ids is None else _mask_of(ids)
 
 
@@ -98,38 +111,41 @@ def _mask_of(ids: TensorSpec) -> TensorSpec:
     return msgspec.structs.replace(ids, domain=Domain("mask", 0, 1))
 
 
-def _token_type_ids(module: Any, config: Any, text: Any) -> TensorSpec | None:
-    ids = _input_ids(module, config, text)
-    kinds = getattr(text, "type_vocab_size", 0)
+def _token_type_ids(facts: _Facts) -> TensorSpec | None:
+    ids = _input_ids(facts)
+    kinds = getattr(facts.text, "type_vocab_size", 0)
     if ids is None or not kinds:
         return None
     return msgspec.structs.replace(ids, domain=Domain("integer", 0, kinds - 1))
 
 
-def _decoder_input_ids(module: Any, config: Any, text: Any) -> TensorSpec | None:
-    if not getattr(config, "is_encoder_decoder", False):
+def _decoder_input_ids(facts: _Facts) -> TensorSpec | None:
+    if not getattr(facts.config, "is_encoder_decoder", False):
         return None
-    vocabulary = getattr(text, "decoder_vocab_size", None) or text.vocab_size
-    return _ids(vocabulary, "decoder_sequence", _longest(text, decoder=True))
+    vocabulary = getattr(facts.text, "decoder_vocab_size", None) or facts.text.vocab_size
+    return _ids(vocabulary, "decoder_sequence", _longest(facts.text, decoder=True))
 
 
-def _decoder_attention_mask(module: Any, config: Any, text: Any) -> TensorSpec | None:
+def _decoder_attention_mask(facts: _Facts) -> TensorSpec | None:
     # Given always: without it transformers looks for packed sequences, which traces wrongly.
-    ids = _decoder_input_ids(module, config, text)
+    ids = _decoder_input_ids(facts)
     return None if ids is None else _mask_of(ids)
 
 
-def _pixel_values(module: Any, config: Any, text: Any) -> TensorSpec | None:
-    vision = getattr(config, "vision_config", config)
+def _pixel_values(facts: _Facts) -> TensorSpec | None:
+    vision = getattr(facts.config, "vision_config", facts.config)
     size = getattr(vision, "image_size", None) or DEFAULT_IMAGE
     height, width = (size, size) if isinstance(size, int) else tuple(size)
     channels: Dim = getattr(vision, "num_channels", 3)
     return TensorSpec("", "float32", (Axis(BATCH), channels, height, width))
 
 
-def _input_values(module: Any, config: Any, text: Any) -> TensorSpec | None:
+def _input_values(facts: _Facts) -> TensorSpec | None:
     """A waveform; it must be long enough for two frames of the convolutions that read it."""
-    kernels, strides = getattr(config, "conv_kernel", ()), getattr(config, "conv_stride", ())
+    kernels, strides = (
+        getattr(facts.config, "conv_kernel", ()),
+        getattr(facts.config, "conv_stride", ()),
+    )
     field = 1
     for kernel, stride in zip(reversed(kernels), reversed(strides), strict=True):
         field = (field - 1) * stride + kernel
@@ -138,11 +154,11 @@ def _input_values(module: Any, config: Any, text: Any) -> TensorSpec | None:
     return TensorSpec("", "float32", (Axis(BATCH), Axis("samples", shortest, longest)))
 
 
-def _input_features(module: Any, config: Any, text: Any) -> TensorSpec | None:
+def _input_features(facts: _Facts) -> TensorSpec | None:
     """A spectrogram of the one length that the encoder's positions fit."""
     bins, positions = (
-        getattr(config, "num_mel_bins", None),
-        getattr(config, "max_source_positions", None),
+        getattr(facts.config, "num_mel_bins", None),
+        getattr(facts.config, "max_source_positions", None),
     )
     if bins is None or positions is None:
         return None

@@ -47,7 +47,7 @@ class TensorRT:
     base = "onnx"
     preload: tuple[str, ...] = ()
 
-    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:  # noqa: ARG002
+    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
         """Return how to convert on this machine."""
         return (PREFLIGHT,) if _obstacle() else (ENGINE,)
 
@@ -68,7 +68,7 @@ class TensorRT:
         prepared: Prepared,
         recipe: str,
         folder: Path,
-        options: ConvertOptions,  # noqa: ARG002
+        options: ConvertOptions,
     ) -> Artifact | Preflight:
         """Build an engine from the ONNX artifact in the folder `model`; keep it if it can run.
 

@@ -19,16 +19,28 @@ LAYERS = (
     {"extras", "artifact", "forkserver"},
     {"process"},
     {"report"},
+    {"workspace"},
     {"convert"},
     {"validate"},
     {"export"},
-    {"gate"},
+    {"jobs"},
     {"pipeline"},
-    {"options"},
+    {"stages"},
+    {"options", "show"},
     {"__init__", "cli"},
     {"__main__"},
 )
-HEAVY = ("onnx", "onnxruntime", "openvino", "tensorflow", "tensorrt", "torch", "tritonclient")
+HEAVY = (
+    "onnx",
+    "onnxruntime",
+    "polygraphy",
+    "tensorflow",
+    "tensorrt",
+    "tensorrt_rtx",
+    "torch",
+    "transformers",
+    "tritonclient",
+)
 
 
 def _layer(part: str) -> int:

@@ -100,31 +100,27 @@ def _tied(actual: Array, expected: Array, scores: Scores) -> Array:
     ordered = np.sort(a, axis)
     repeated = (np.diff(ordered, axis=axis) == 0).any(axis, keepdims=True)
     tied &= ~repeated
-    return tied if keep else np.squeeze(tied, axis)
+    return tied if keep else np.asarray(np.squeeze(tied, axis))
 
 
 def _compare_floats(
     actual: Array, expected: Array, allowed: float, typical: float, *, by_row: bool
 ) -> Difference:
     by_row = by_row and expected.ndim > 0
-    starts = range(len(expected)) if by_row else [0]
     worst, wrong, example = 0.0, 0, ""
-    for start in starts:
+    for start in range(len(expected)) if by_row else [0]:
         row = slice(start, start + 1) if by_row else ...
-        a = np.atleast_1d(np.asarray(actual[row], np.float64))
-        e = np.atleast_1d(np.asarray(expected[row], np.float64))
-        finite = np.isfinite(e)
-        strange = _mismatched_specials(a, e, finite)
-        scale = max(float(np.abs(e[finite]).max(initial=0.0)), SMALLEST_SCALE * typical, 1e-30)
-        error = np.abs(np.subtract(a, e, out=np.zeros_like(e), where=finite)) / scale
-        error[strange] = np.inf
-        beyond = int((error > allowed).sum())
-        wrong += beyond
-        largest = float(error.max())
-        if beyond and (not example or largest > worst):
-            where = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
-            example = f"{a[tuple(where)]:.6g} instead of {e[tuple(where)]:.6g} at "
-            example += str([start + where[0], *where[1:]] if expected.ndim else [])
+        a, e = np.atleast_1d(actual[row]), np.atleast_1d(expected[row])
+        largest = _quick_error(a, e, typical)
+        if not largest <= allowed:
+            error = _errors(a.astype(np.float64), e.astype(np.float64), typical)
+            largest = float(error.max())
+            beyond = int((error > allowed).sum())
+            wrong += beyond
+            if beyond and (not example or largest > worst):
+                where = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
+                example = f"{a[tuple(where)]:.6g} instead of {e[tuple(where)]:.6g} at "
+                example += str([start + where[0], *where[1:]] if expected.ndim else [])
         worst = max(worst, largest)
     if not wrong:
         return Difference(worst)
@@ -133,6 +129,37 @@ def _compare_floats(
         f"differs in {wrong} of {expected.size} elements, by up to {worst:.2g} of its scale "
         f"(allowed {allowed:.2g}): {example}",
     )
+
+
+def _scale(largest: float, typical: float) -> float:
+    return max(largest, SMALLEST_SCALE * typical, 1e-30)
+
+
+def _quick_error(actual: Array, expected: Array, typical: float) -> float:
+    """Return the worst error in few passes and no copy in float64; NaN where it can't be told."""
+    if expected.dtype.name not in ("float32", "float64") or not expected.size:
+        return float("nan")
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(max(expected.max(), -expected.min()))
+        difference = np.subtract(actual, expected)
+        error = float(max(difference.max(), -difference.min())) / _scale(largest, typical)
+    # A NaN anywhere comes out of max() as one, and an infinity as itself: neither is judged here.
+    return error if np.isfinite(largest) else float("nan")
+
+
+def _errors(actual: Array, expected: Array, typical: float) -> Array:
+    """Return every element's error as a share of the scale; infinite where a special stands alone.
+
+    Both are float64.
+    """
+    finite = np.isfinite(expected)
+    scale = _scale(float(np.abs(expected[finite]).max(initial=0.0)), typical)
+    error = np.zeros_like(expected)
+    with np.errstate(invalid="ignore"):
+        np.subtract(actual, expected, out=error, where=finite)
+    error = np.abs(error) / scale
+    error[_mismatched_specials(actual, expected, finite)] = np.inf
+    return error
 
 
 def _mismatched_specials(actual: Array, expected: Array, finite: Array) -> Array:

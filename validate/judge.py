@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..convert.base import Array, Runner
 from ..errors import TconvError
 from ..report import Failed, OutputCheck, Passed, Prepared
 from ..spec import TensorSpec
 from .compare import Difference, Scores, compare, is_exact
-from .samples import Check, SampleIndex, SampleStore
+from .samples import Check, Pool, SampleIndex, SampleStore
 from .tolerance import Tolerances
 
 
@@ -136,8 +136,8 @@ def _failed(
     )
 
 
-def _advise(failed: list[Check], asked: int, pools: dict[str, object]) -> str:
-    kinds = {getattr(pools[check.pool], "kind", "") for check in failed}
+def _advise(failed: list[Check], asked: int, pools: Mapping[str, Pool]) -> str:
+    kinds = {pools[check.pool].kind for check in failed}
     whys = {check.why for check in failed}
     if len(failed) == asked:
         return "Nothing agrees: try another --exporter, or look at the conversion's log."

@@ -211,13 +211,13 @@ class _Study:
             expected = exact[name].astype(np.float64)
             actual = value[rows].astype(np.float64) if value.ndim else value.astype(np.float64)
             typical = self._scales.get(name, 0.0)
-            error = compare(
+            found = compare(
                 actual, expected, float("inf"), typical=typical, by_row=self.batch > 0
             ).error
-            if error < ROUNDING:
-                self.noise[name] = max(self.noise.get(name, 0.0), error)
+            if found < ROUNDING:
+                self.noise[name] = max(self.noise.get(name, 0.0), found)
             else:
-                self._note(f"Float64 takes {name!r} elsewhere (by {error:.2g}): no noise was used.")
+                self._note(f"Float64 takes {name!r} elsewhere (by {found:.2g}): no noise was used.")
 
     def _note(self, note: str) -> None:
         self.notes += [note] if note not in self.notes else []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -82,12 +83,12 @@ class SampleStore:
 
     def read_one(self, check: Check, prefix: str, position: int, dtype: str) -> Array:
         """Return one array of a check."""
-        array = np.load(self.folder / check.pool / f"{prefix}{position}.npy", mmap_mode="r")
+        array: Array = np.load(self.folder / check.pool / f"{prefix}{position}.npy", mmap_mode="r")
         array = array.view(numpy_dtype(dtype)) if prefix != "score" else array
         return array if check.rows is None else array[list(check.rows)]
 
 
-def numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> np.dtype[Any]:
     """Return NumPy's dtype for a name of `spec.DTYPES`; bfloat16 is ml_dtypes' own."""
     if name == "bfloat16":
         import ml_dtypes

@@ -1,0 +1,98 @@
+"""What runs in child processes: one function a stage, each taking and returning JSON."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .convert.base import ConvertOptions, Preflight, SourceModel, SourceRequest
+from .convert.registry import find_target, source_named
+from .errors import UsageProblem
+from .report import PreflightOnly, Prepared
+from .spec import BATCH
+from .validate.judge import judge
+from .validate.reference import prepare as study
+from .validate.samples import SampleIndex, SampleStore
+from .validate.tolerance import Tolerances
+from .workspace import Workspace, writing
+
+EXAMPLE_ROWS = (2, 0, 1)
+"""An example of three rows: exporters take sizes of 1 for fixed."""
+
+
+def prepare(folder: str, request: dict[str, Any], max_batch_size: int | None) -> dict[str, Any]:
+    """Study the source; see `validate.reference.prepare`."""
+    with writing(Path(folder)):
+        return study(request, folder, max_batch_size)
+
+
+def convert(
+    folder: str, target: str, recipe: str, request: dict[str, Any], options: dict[str, Any]
+) -> dict[str, Any]:
+    """Write one artifact into the workspace; return it, or why there is only a preflight."""
+    workspace, chosen = Workspace(Path(folder)), find_target(target)
+    prepared = workspace.prepared()
+    place = workspace.artifact(target)
+    with writing(place):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        model: SourceModel | Path
+        if chosen.base is None:
+            model = _load(workspace, prepared, msgspec.convert(request, SourceRequest))
+        else:
+            model = workspace.artifact(chosen.base)
+        made = chosen.convert(
+            model, prepared, recipe, place, msgspec.convert(options, ConvertOptions)
+        )
+    if isinstance(made, Preflight):
+        shutil.rmtree(place)
+        checked = " ".join(made.checked)
+        verdict = PreflightOnly(f"{made.reason} {checked}".strip(), made.remedy)
+        return {"preflight": msgspec.to_builtins(verdict)}
+    return {"artifact": msgspec.to_builtins(made)}
+
+
+def _load(workspace: Workspace, prepared: Prepared, request: SourceRequest) -> SourceModel:
+    """Load the source again, in this process, and make sure that it is the same."""
+    # On the CPU: what is captured on a GPU has that device written into it.
+    request = msgspec.structs.replace(request, device="cpu")
+    model = source_named(prepared.source).load(request, workspace.folder / "source")
+    if model.fingerprint() != prepared.fingerprint:
+        raise UsageProblem(
+            f"{request.model} gives other weights each time it is loaded.",
+            remedy="Let the factory load or seed its weights, so that two calls agree.",
+        )
+    store = SampleStore(workspace.samples)
+    model.examples = _example(store, store.read_index(), prepared)
+    return model
+
+
+def _example(store: SampleStore, index: SampleIndex, prepared: Prepared) -> Any:
+    """Return the sample to convert with: ordinary values, and no axis of size 1 if possible."""
+    ordinary = [pool for pool in index.pools if pool.kind == "ordinary"]
+    wide = [pool for pool in ordinary if min(pool.sizes.values(), default=2) > 1]
+    pool = min(wide or ordinary, key=lambda p: max(p.sizes.values(), default=0))
+    check = next(check for check in index.checks if check.pool == pool.name)
+    rows = pool.sizes.get(BATCH, 0) if prepared.batching.max_size else 0
+    if rows >= len(EXAMPLE_ROWS):
+        check = msgspec.structs.replace(check, rows=EXAMPLE_ROWS)
+    return store.read(check, "in", index.inputs)
+
+
+def validate(folder: str, target: str, tolerances: dict[str, Any], device: str) -> dict[str, Any]:
+    """Read one artifact back from disk and judge it; the source is never loaded here."""
+    workspace = Workspace(Path(folder))
+    artifact = workspace.target(target).artifact
+    assert artifact is not None  # the caller has seen that there is one
+    runner = find_target(target).open(workspace.artifact(target), artifact, device)
+    verdict = judge(
+        runner,
+        SampleStore(workspace.samples),
+        workspace.prepared(),
+        msgspec.convert(tolerances, Tolerances),
+    )
+    built: dict[str, Any] = msgspec.to_builtins(verdict)
+    return built

@@ -1,0 +1,347 @@
+"""The stages in order: study the source, convert, validate, export. `build` is all of them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from . import __version__
+from .artifact import Artifact
+from .convert.base import ConvertOptions, SourceRequest, Target
+from .convert.gpu import count_gpus
+from .convert.registry import find_source, find_target
+from .errors import BUG, TconvError, Unavailable, UsageProblem
+from .export.config import ConfigOptions, check_options, render_config
+from .export.names import fit_name, validate_name
+from .export.repository import export_version, next_version
+from .process import Cost, Crash, Finished, Processes
+from .report import (
+    Attempt,
+    Failed,
+    NotConverted,
+    NotJudged,
+    Passed,
+    PreflightOnly,
+    Prepared,
+    Report,
+    TargetReport,
+    Verdict,
+)
+from .validate.tolerance import Tolerances
+from .workspace import Workspace
+
+Stage = Literal["prepare", "convert", "validate", "export"]
+Watch = Callable[[str, Stage, str], None]
+"""Told what begins: a target's name (empty for the source), the stage, and a detail."""
+
+SEVERITY = (BUG, 1, 4, 3)
+"""Which exit code stands for a build of several targets: the first of these that occurs."""
+
+
+class BuildRequest(msgspec.Struct, frozen=True):
+    """All that a build is asked for; `request.json` keeps it for the later stages.
+
+    `timeout` is in seconds and `memory_limit` in bytes, both for each child process.
+    """
+
+    source: SourceRequest
+    targets: tuple[str, ...]
+    name: str
+    output: str = "build"
+    repository: str = "models"
+    convert: ConvertOptions = ConvertOptions()
+    config: ConfigOptions = ConfigOptions()
+    tolerances: Tolerances = Tolerances()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    timeout: float = 1800.0
+    memory_limit: int | None = None
+    allow_unavailable: bool = False
+
+
+class ChildBugError(Exception):
+    """A child process met an error that tconv did not foresee; its traceback is the message."""
+
+
+def default_name(model: str) -> str:
+    """Return what a model is called unless the user says otherwise."""
+    return fit_name(find_source(model).default_name(model))
+
+
+def check_request(request: BuildRequest) -> None:
+    """Refuse what can't be carried out, before anything is written.
+
+    Raises:
+        UsageProblem: an unknown target or exporter, options that contradict each other, a bad name.
+        Unavailable: a GPU was asked for and there is none.
+    """
+    validate_name(request.name)
+    find_source(request.source.model)
+    targets = [find_target(name) for name in request.targets]
+    if not targets:
+        raise UsageProblem("There is no target.", remedy="Give --targets onnx, for example.")
+    check_options(request.config, tuple(target.platform for target in targets))
+    for target in targets:
+        target.recipes(request.convert)
+    if request.device == "cuda" and not count_gpus():
+        raise Unavailable(
+            "--device cuda was asked for, but there is no NVIDIA GPU here.",
+            remedy="Use --device cpu, or run this on a machine with a GPU.",
+        )
+
+
+def build(request: BuildRequest, watch: Watch = lambda *_: None) -> Report:
+    """Convert, validate and export; return the record, which `report.json` holds too.
+
+    Raises:
+        TconvError: the source can't be used. What befalls a target is in its verdict instead.
+    """
+    check_request(request)
+    run = Run(request, watch)
+    run.workspace.clear()
+    run.workspace.write("request.json", request)
+    with run:
+        run.prepare()
+        for target in with_bases(request.targets):
+            run.convert_and_validate(target)
+        for name in request.targets:
+            run.export(name)
+    return run.finish()
+
+
+def with_bases(names: Iterable[str]) -> list[Target]:
+    """Return the targets, each behind the one it is made from, which is added if missing."""
+    ordered: list[Target] = []
+    for name in names:
+        target = find_target(name)
+        chain = [target] if target.base is None else [find_target(target.base), target]
+        ordered += [t for t in chain if t.name not in {done.name for done in ordered}]
+    return ordered
+
+
+class Run:
+    """One walk through the stages over a workspace, with the child processes it needs."""
+
+    def __init__(self, request: BuildRequest, watch: Watch) -> None:
+        self.request, self.watch = request, watch
+        self.workspace = Workspace(Path(request.output) / request.name)
+        self.prepare_cost: Cost | None = None
+        self._started = time.monotonic()
+        self._processes: Processes | None = None
+
+    def __enter__(self) -> Run:
+        source = find_source(self.request.source.model)
+        bases = with_bases(self.request.targets)
+        preload = [*source.preload, *(m for target in bases for m in target.preload)]
+        self._processes = Processes(tuple(dict.fromkeys(preload)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._processes is not None
+        self._processes.close()
+
+    def _child(self, job: str, log: str, **arguments: Any) -> Finished:
+        assert self._processes is not None
+        return self._processes.run(
+            f"tconv.jobs:{job}",
+            {"folder": str(self.workspace.folder), **arguments},
+            log=self.workspace.log(log),
+            timeout=self.request.timeout,
+            memory_limit=self.request.memory_limit,
+        )
+
+    def prepare(self) -> Prepared:
+        """Study the source and keep what was found."""
+        self.watch("", "prepare", self.request.source.model)
+        ended = self._child(
+            "prepare",
+            "prepare",
+            request=msgspec.to_builtins(self.request.source),
+            max_batch_size=self.request.config.max_batch_size,
+        )
+        self.prepare_cost = ended.cost
+        if isinstance(ended.outcome, TconvError):
+            raise ended.outcome
+        if isinstance(ended.outcome, Crash):
+            raise _explain_crash(ended.outcome)
+        prepared = msgspec.convert(ended.outcome, Prepared)
+        self.workspace.write("source.json", prepared)
+        return prepared
+
+    def convert_and_validate(self, target: Target) -> TargetReport:
+        """Try the target's recipes in order until one passes."""
+        attempts: list[Attempt] = []
+        artifact: Artifact | None = None
+        for recipe in self._recipes(target, attempts):
+            artifact, attempt = self._attempt(target, recipe)
+            attempts.append(attempt)
+            if isinstance(attempt.verdict, Passed | PreflightOnly | NotJudged):
+                break
+        report = TargetReport(target.name, attempts[-1].verdict, tuple(attempts), artifact)
+        self.keep(report)
+        return report
+
+    def _recipes(self, target: Target, attempts: list[Attempt]) -> tuple[str, ...]:
+        if target.base is not None:
+            base = self.workspace.target(target.base)
+            if not isinstance(base.verdict, Passed):
+                reason = f"It is made from {target.base}, which did not pass."
+                attempts.append(Attempt("", NotJudged(reason, f"See {target.base}.")))
+                return ()
+        return target.recipes(self.request.convert)
+
+    def _attempt(self, target: Target, recipe: str) -> tuple[Artifact | None, Attempt]:
+        made, cost = self.convert(target, recipe)
+        if not isinstance(made, Artifact):
+            return None, Attempt(recipe, made, cost)
+        verdict, judging = self.validate(target.name)
+        return made, Attempt(recipe, verdict, cost, judging)
+
+    def convert(self, target: Target, recipe: str) -> tuple[Artifact | Verdict, Cost]:
+        """Convert in a child process; the artifact is kept as not yet judged."""
+        self.watch(target.name, "convert", recipe)
+        ended = self._child(
+            "convert",
+            f"{target.name}-{recipe}",
+            target=target.name,
+            recipe=recipe,
+            request=msgspec.to_builtins(self.request.source),
+            options=msgspec.to_builtins(self.request.convert),
+        )
+        if ended.failure is not None:
+            return _failed_conversion(ended.failure), ended.cost
+        if "preflight" in ended.outcome:
+            return msgspec.convert(ended.outcome["preflight"], PreflightOnly), ended.cost
+        artifact = msgspec.convert(ended.outcome["artifact"], Artifact)
+        unjudged = NotJudged("It was not validated yet.", "Run: tconv validate WORKSPACE")
+        self.keep(TargetReport(target.name, unjudged, (), artifact))
+        return artifact, ended.cost
+
+    def validate(self, target: str) -> tuple[Verdict, Cost]:
+        """Judge an artifact of the workspace in a child process."""
+        self.watch(target, "validate", "")
+        artifact = self.workspace.target(target).artifact
+        ended = self._child(
+            "validate",
+            f"{target}-validate",
+            target=target,
+            tolerances=msgspec.to_builtins(self.request.tolerances),
+            device=self.request.device,
+        )
+        if ended.failure is not None:
+            return _failed_validation(ended.failure), ended.cost
+        verdict = msgspec.convert(ended.outcome, Passed | Failed)
+        if isinstance(verdict, Failed) and artifact is not None:
+            verdict = _quote_tracer(verdict, artifact)
+        return verdict, ended.cost
+
+    def export(self, name: str) -> TargetReport:
+        """Export what passed as the model's next version."""
+        report = self.workspace.target(name)
+        if not isinstance(report.verdict, Passed) or report.artifact is None:
+            return report
+        self.watch(name, "export", self.request.repository)
+        target, model = find_target(name), f"{self.request.name}_{name}"
+        repository = Path(self.request.repository)
+        config = render_config(
+            model,
+            report.artifact,
+            target.platform,
+            self.workspace.prepared().batching,
+            self.request.config,
+            next_version(repository / model),
+            has_gpu=count_gpus() > 0,
+        )
+        folder = export_version(
+            repository, model, report.artifact, self.workspace.artifact(name), config
+        )
+        report = msgspec.structs.replace(report, exported=str(folder))
+        self.keep(report)
+        return report
+
+    def keep(self, report: TargetReport) -> None:
+        """Write what is known of a target."""
+        self.workspace.write(f"artifacts/{report.target}.json", report)
+
+    def finish(self) -> Report:
+        """Write and return the record of the whole."""
+        targets = tuple(self.workspace.target(name) for name in self.request.targets)
+        report = Report(
+            name=self.request.name,
+            model=self.request.source.model,
+            exit_code=exit_code(targets, allow_unavailable=self.request.allow_unavailable),
+            prepared=self.workspace.prepared(),
+            prepare_cost=self.prepare_cost,
+            targets=targets,
+            seconds=time.monotonic() - self._started,
+            tconv=__version__,
+            platform={
+                "system": platform.platform(),
+                "python": platform.python_version(),
+                "cpus": str(os.cpu_count()),
+            },
+        )
+        self.workspace.write("report.json", report)
+        return report
+
+
+def exit_code(targets: Iterable[TargetReport], *, allow_unavailable: bool) -> int:
+    """Return the code that a build of these targets ends in."""
+    codes = {report.verdict.exit_code for report in targets}
+    if allow_unavailable:
+        codes -= {Unavailable.exit_code}
+    return next((code for code in SEVERITY if code in codes), 0)
+
+
+def _explain_crash(crash: Crash) -> Exception:
+    if crash.is_bug:
+        return ChildBugError(f"{crash.reason}\n{crash.tail}")
+    return Unavailable(
+        f"The source can't be run: {crash.reason}.",
+        remedy=f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
+    )
+
+
+def _failed_conversion(failure: TconvError | Crash) -> Verdict:
+    if isinstance(failure, Unavailable):
+        return NotJudged(failure.problem, failure.remedy)
+    if isinstance(failure, TconvError):
+        return NotConverted(failure.problem, failure.remedy)
+    if failure.timed_out:
+        return NotJudged(f"The conversion was stopped: {failure.reason}.", "Raise --timeout.")
+    return _crashed("conversion", failure)
+
+
+def _failed_validation(failure: TconvError | Crash) -> Verdict:
+    if isinstance(failure, Unavailable):
+        return NotJudged(failure.problem, failure.remedy)
+    if isinstance(failure, TconvError):
+        return Failed(failure.problem, failure.remedy)
+    if failure.timed_out:
+        return NotJudged(f"The validation was stopped: {failure.reason}.", "Raise --timeout.")
+    return _crashed("validation", failure)
+
+
+def _crashed(stage: str, crash: Crash) -> NotConverted:
+    return NotConverted(
+        f"The {stage} ended without a result: {crash.reason}.",
+        f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
+        log=crash.log,
+        tail=crash.tail,
+        reproduce=crash.reproduce,
+        is_bug=crash.is_bug,
+    )
+
+
+def _quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
+    """Add the lines at which a tracer said that it froze a value: the likeliest culprits."""
+    frozen = [note for note in artifact.notes if "Converting" in note or "Iterating" in note]
+    if not frozen:
+        return verdict
+    problem = f"{verdict.problem} The tracer froze a value at {'; '.join(frozen)}."
+    return msgspec.structs.replace(verdict, problem=problem)
