@@ -29,7 +29,8 @@ DTYPES = (
 
 _EXAMPLE = "write it like 'tokens:int64[batch,seq=1..128]'."
 _TENSOR = re.compile(r"(?P<name>.+):(?P<dtype>\w+)\[(?P<dims>[^\[\]]*)\]", re.DOTALL)
-_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:=(?P<min>\d+)\.\.(?P<max>\d+))?")
+_AXIS = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:=(?P<min>[0-9]{1,9})\.\.(?P<max>[0-9]{1,9}))?")
+_SIZE = re.compile(r"[0-9]{1,9}")
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -158,13 +159,14 @@ def _ranged(dim: Dim, ranged: dict[str, Axis]) -> Dim:
 
 
 def _parse_dim(text: str, whole: str) -> Dim:
-    if text.isdecimal():
+    if _SIZE.fullmatch(text):
         return int(text)
     match = _AXIS.fullmatch(text)
     if match is None:
         raise UsageProblem(
             f"{text!r} in {whole!r} is no dimension.",
-            remedy="A dimension is a number, a name, or a name with a range: 3, seq, seq=1..128.",
+            remedy="A dimension is a number of at most 9 digits, a name, or a name with a range: "
+            "3, seq, seq=1..128.",
         )
     if match["max"] is None:
         return Axis(match["name"])
