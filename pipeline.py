@@ -95,14 +95,21 @@ def check_request(request: BuildRequest) -> None:
         )
 
 
-def build(request: BuildRequest, watch: Watch = lambda *_: None) -> Report:
+def build(
+    request: BuildRequest, watch: Watch = lambda *_: None, processes: Processes | None = None
+) -> Report:
     """Convert, validate and export; return the record, which `report.json` holds too.
+
+    Args:
+        request: what is asked for.
+        watch: told what begins.
+        processes: where the stages run, for several builds in a row; None: in its own.
 
     Raises:
         TconvError: the source can't be used. What befalls a target is in its verdict instead.
     """
     check_request(request)
-    run = Run(request, watch)
+    run = Run(request, watch, processes)
     run.workspace.clear()
     run.workspace.write("request.json", request)
     with run:
@@ -127,14 +134,18 @@ def with_bases(names: Iterable[str]) -> list[Target]:
 class Run:
     """One walk through the stages over a workspace, with the child processes it needs."""
 
-    def __init__(self, request: BuildRequest, watch: Watch) -> None:
+    def __init__(
+        self, request: BuildRequest, watch: Watch, processes: Processes | None = None
+    ) -> None:
         self.request, self.watch = request, watch
         self.workspace = Workspace(Path(request.output) / request.name)
         self.prepare_cost: Cost | None = None
         self._started = time.monotonic()
-        self._processes: Processes | None = None
+        self._processes, self._borrowed = processes, processes is not None
 
     def __enter__(self) -> Run:
+        if self._borrowed:
+            return self
         source = find_source(self.request.source.model)
         bases = with_bases(self.request.targets)
         preload = [*source.preload, *(m for target in bases for m in target.preload)]
@@ -142,8 +153,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._processes is not None
-        self._processes.close()
+        if self._processes is not None and not self._borrowed:
+            self._processes.close()
 
     def _child(self, job: str, log: str, **arguments: Any) -> Finished:
         assert self._processes is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ SAID: dict[type, tuple[str, str]] = {
     PreflightOnly: ("preflight only", "yellow"),
     NotJudged: ("not judged", "yellow"),
 }
+WIDE = 200
+"""Columns where no terminal says how many there are."""
 STAGES = {
     "prepare": "running the source",
     "convert": "converting",
@@ -45,7 +48,8 @@ STAGES = {
 def console(*, err: bool = False) -> Console:
     """Return a console that wraps nothing when its output is read by a program."""
     stream = sys.stderr if err else sys.stdout
-    return Console(stderr=err, soft_wrap=not stream.isatty(), highlight=False)
+    width = None if stream.isatty() else WIDE
+    return Console(stderr=err, soft_wrap=not stream.isatty(), highlight=False, width=width)
 
 
 @contextmanager
@@ -86,9 +90,10 @@ def show_report(report: Report) -> None:
     """Print the table, what went wrong, what is worth knowing, and the next command."""
     out = console()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("target", "verdict", "worst error", "size", "time", "memory", "where"):
-        right = title in ("size", "time", "memory")
-        table.add_column(title, justify="right" if right else "left", overflow="fold")
+    for title in ("target", "verdict", "error", "allowed", "noise", "size", "time", "memory"):
+        left = title in ("target", "verdict")
+        table.add_column(title, justify="left" if left else "right", no_wrap=True)
+    table.add_column("where", overflow="fold")
     for target in report.targets:
         table.add_row(*_row(target))
     out.print(table)
@@ -105,24 +110,33 @@ def _row(target: TargetReport) -> tuple[str, ...]:
     return (
         target.target,
         f"[{colour}]{said}[/{colour}]",
-        escape(worst(target.verdict)),
+        *map(escape, worst(target.verdict)),
         size(target.artifact.size) if target.artifact else "",
         f"{sum(cost.seconds for cost in costs):.1f} s" if costs else "",
         size(max(cost.peak_memory for cost in costs)) if costs else "",
-        escape(target.exported or ""),
+        escape(nearby(target.exported)) if target.exported else "",
     )
 
 
-def worst(verdict: Verdict) -> str:
-    """Return the output that came closest to its limit, or went furthest beyond."""
+def worst(verdict: Verdict) -> tuple[str, str, str]:
+    """Return error, tolerance and share of the source's own noise of the output nearest its limit.
+
+    For a failed verdict that is the output that went furthest beyond.
+    """
     outputs = verdict.outputs if isinstance(verdict, Passed | Failed) else ()
     if not outputs:
-        return ""
+        return "", "", ""
     check = max(outputs, key=_closeness)
     if check.exact:
-        return f"{check.name}: exact" if not check.error else f"{check.name}: differs"
-    noise = f", {check.error / check.noise:.1f}× the source's own" if check.noise else ""
-    return f"{check.error:.1e} of {check.tolerance:.0e}{noise}"
+        return "exact" if not check.error else "differs", "exact", ""
+    noise = f"{check.error / check.noise:.1f}×" if check.noise else "unknown"
+    return f"{check.error:.1e}", f"{check.tolerance:.0e}", noise
+
+
+def nearby(path: str) -> str:
+    """Return `path` from the current folder, where it lies below that."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
 
 
 def _closeness(check: OutputCheck) -> float:
@@ -165,7 +179,7 @@ def next_command(report: Report) -> str:
     if not exported:
         return "Nothing was exported."
     repository = exported[0].rsplit("/", 2)[0]
-    return f"Next: tconv serve --repository {repository}"
+    return f"Next: tconv serve --repository {nearby(repository)}"
 
 
 def size(number: int) -> str:

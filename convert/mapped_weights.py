@@ -61,12 +61,16 @@ def attach_weights(model: Any, folder: Path) -> list[str]:
     Returns the names of the files that were copied into `folder`; none where it is not worthwhile.
     """
     import onnx_ir
+    import torch
 
     mappings = find_mappings()
     found: dict[Path, list[tuple[Any, int]]] = {}
     for value in model.graph.initializers.values():
         tensor = getattr(value.const_value, "raw", None)
-        if tensor is None or value.const_value.nbytes < SMALLEST or not tensor.is_contiguous():
+        # What the optimiser folded is a NumPy array, and lies in no file.
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_contiguous():
+            continue
+        if value.const_value.nbytes < SMALLEST:
             continue
         place = locate(mappings, tensor.data_ptr(), value.const_value.nbytes)
         if place is not None:

@@ -1,7 +1,8 @@
 """Compare one output with what the source says: pure, and it explains itself.
 
 Shapes come before values, since broadcasting would hide a wrong batch; a NaN never passes because a
-comparison with it is false; whole numbers are exact, but for indices whose scores tie.
+comparison with it is false; whole numbers are exact, but for indices whose scores tie. A fill value
+(masked logits of -1e9) is no scale: beside it, any other number would look right.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from ..convert.base import Array
 
 SMALLEST_SCALE = 1e-3
 """A row's scale is at least this share of the output's typical magnitude."""
+FILL = 1e3
+"""From here on, a magnitude that repeats and stands far above all others is a fill value."""
+FAR = 100.0
+"""How many times a fill value is above all others."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -26,10 +31,15 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """What an output's indices were chosen by: indices with equal scores are equally right."""
+    """What an output's indices were chosen by: indices with equal scores are equally right.
+
+    `near` is how far apart equal scores may be, as a share of their scale: an artifact computes
+    them anew, and its rounding decides which of two neighbours comes first.
+    """
 
     values: Array
     axis: int
+    near: float = 0.0
 
 
 def compare(
@@ -67,6 +77,25 @@ def is_exact(dtype: str) -> bool:
     return "float" not in dtype
 
 
+def magnitude(array: Array, axis: int | None = None) -> Array:
+    """Return the largest finite magnitude that is no fill value, along `axis` with a size of 1."""
+    if _is_float(array) and array.dtype.name != "float64":
+        array = array.astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        largest = np.maximum(
+            array.max(axis, keepdims=True, initial=0), -array.min(axis, keepdims=True, initial=0)
+        )
+    if largest.max(initial=0) < FILL:  # false where it is NaN
+        return largest
+    sizes = np.where(np.isfinite(array), np.abs(array), 0).astype(np.float64)
+    largest = sizes.max(axis, keepdims=True, initial=0)
+    top = sizes == largest
+    rest = np.where(top, 0, sizes).max(axis, keepdims=True, initial=0)
+    is_fill = (largest >= FILL) & (top.sum(axis, keepdims=True) > 1)
+    is_fill &= (rest > 0) & (rest < largest / FAR)
+    return np.where(is_fill, rest, largest)
+
+
 def _is_float(array: Array) -> bool:
     return "float" in array.dtype.name
 
@@ -95,12 +124,21 @@ def _tied(actual: Array, expected: Array, scores: Scores) -> Array:
     keep = actual.ndim == values.ndim
     a, e = (x if keep else np.expand_dims(x, axis) for x in (actual, expected))
     inside = (a >= 0) & (a < values.shape[axis])
-    safe = np.where(inside, a, 0)
-    tied = inside & (np.take_along_axis(values, safe, axis) == np.take_along_axis(values, e, axis))
+    ours = np.take_along_axis(values, np.where(inside, a, 0), axis)
+    tied = inside & _are_equal(ours, np.take_along_axis(values, e, axis), scores)
     ordered = np.sort(a, axis)
     repeated = (np.diff(ordered, axis=axis) == 0).any(axis, keepdims=True)
     tied &= ~repeated
     return tied if keep else np.asarray(np.squeeze(tied, axis))
+
+
+def _are_equal(ours: Array, theirs: Array, scores: Scores) -> Array:
+    equal = np.asarray(ours == theirs)
+    if not scores.near or not _is_float(scores.values):
+        return equal
+    room = scores.near * magnitude(scores.values, scores.axis)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return equal | (np.abs(ours.astype(np.float64) - theirs) <= room)
 
 
 def _compare_floats(
@@ -143,8 +181,8 @@ def _quick_error(actual: Array, expected: Array, typical: float) -> float:
         largest = float(max(expected.max(), -expected.min()))
         difference = np.subtract(actual, expected)
         error = float(max(difference.max(), -difference.min())) / _scale(largest, typical)
-    # A NaN anywhere comes out of max() as one, and an infinity as itself: neither is judged here.
-    return error if np.isfinite(largest) else float("nan")
+    # A NaN anywhere comes out of max() as one: it is not judged here, nor what may be a fill value.
+    return error if largest < FILL else float("nan")
 
 
 def _errors(actual: Array, expected: Array, typical: float) -> Array:
@@ -153,11 +191,12 @@ def _errors(actual: Array, expected: Array, typical: float) -> Array:
     Both are float64.
     """
     finite = np.isfinite(expected)
-    scale = _scale(float(np.abs(expected[finite]).max(initial=0.0)), typical)
+    scale = _scale(float(magnitude(expected).max()), typical)
     error = np.zeros_like(expected)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         np.subtract(actual, expected, out=error, where=finite)
-    error = np.abs(error) / scale
+        # Only a fill value is larger than the scale; it is measured by itself.
+        error = np.abs(error) / np.maximum(scale, np.where(finite, np.abs(expected), 0))
     error[_mismatched_specials(actual, expected, finite)] = np.inf
     return error
 

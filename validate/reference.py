@@ -33,8 +33,10 @@ from .sampling import (
 )
 from .tolerance import FLOORS
 
-NOISE_ROWS = 2
+NOISE_ROWS = 1
 """How many rows of a pool are run in float64."""
+REPEATED_ROWS = 2
+"""How many rows the source is run on twice."""
 ROUNDING = 1e-3
 """Float64 that differs by more has taken another path (a saturated mask, a branch): no rounding."""
 VERSIONS = ("torch", "transformers", "numpy")
@@ -72,7 +74,8 @@ def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) ->
 
 
 def _usual_feeds(model: SourceModel, signature: Signature, seed: int) -> Arrays:
-    return model.examples or draw(signature, usual_sizes(signature.axes), "ordinary", seed)
+    sizes = {**usual_sizes(signature.axes), BATCH: REPEATED_ROWS}
+    return model.examples or draw(signature, sizes, "ordinary", seed)
 
 
 def _check_repeatable(model: SourceModel, seed: int) -> None:
