@@ -8,7 +8,7 @@ from ..convert.base import Array, Arrays, SourceModel
 from ..errors import TconvError, UsageProblem
 from ..report import Batching
 from ..spec import BATCH, Axis, Dim, Signature
-from .compare import compare, is_exact
+from .compare import compare, is_exact, magnitude
 from .sampling import Sizes, draw, split_batch, usual_sizes
 from .tolerance import FLOORS
 
@@ -163,9 +163,4 @@ def _check_rows(name: str, value: Array, whole: Array | None, rows: tuple[int, .
 
 
 def _magnitude(array: Array) -> float:
-    import numpy as np
-
-    if is_exact(array.dtype.name) or not array.size:
-        return 0.0
-    values = np.abs(array.astype(np.float64))
-    return float(values[np.isfinite(values)].max(initial=0.0))
+    return 0.0 if is_exact(array.dtype.name) else float(magnitude(array).max(initial=0.0))

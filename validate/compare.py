@@ -157,7 +157,9 @@ def _compare_floats(
             wrong += beyond
             if beyond and (not example or largest > worst):
                 where = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
-                example = f"{a[tuple(where)]:.6g} instead of {e[tuple(where)]:.6g} at "
+                # bfloat16 has no format of its own.
+                ours, theirs = float(a[tuple(where)]), float(e[tuple(where)])
+                example = f"{ours:.6g} instead of {theirs:.6g} at "
                 example += str([start + where[0], *where[1:]] if expected.ndim else [])
         worst = max(worst, largest)
     if not wrong:
@@ -181,8 +183,14 @@ def _quick_error(actual: Array, expected: Array, typical: float) -> float:
         largest = float(max(expected.max(), -expected.min()))
         difference = np.subtract(actual, expected)
         error = float(max(difference.max(), -difference.min())) / _scale(largest, typical)
-    # A NaN anywhere comes out of max() as one: it is not judged here, nor what may be a fill value.
-    return error if largest < FILL else float("nan")
+    # A NaN anywhere comes out of max() as one, and an infinity as itself: neither is judged here.
+    return error if np.isfinite(largest) and not _may_be_fill(expected, largest) else float("nan")
+
+
+def _may_be_fill(array: Array, largest: float) -> bool:
+    if largest < FILL:
+        return False
+    return np.count_nonzero(array == largest) + np.count_nonzero(array == -largest) > 1
 
 
 def _errors(actual: Array, expected: Array, typical: float) -> Array:

@@ -10,7 +10,7 @@ from ..report import Failed, OutputCheck, Passed, Prepared
 from ..spec import TensorSpec
 from .compare import Difference, Scores, compare, is_exact
 from .samples import Check, Pool, SampleIndex, SampleStore
-from .tolerance import Tolerances
+from .tolerance import FLOORS, Tolerances
 
 
 class _Output:
@@ -107,7 +107,8 @@ def _difference(
     scores = None
     if spec.name in index.score_axes:
         values = store.read_one(check, "score", position, "")
-        scores = Scores(values, index.score_axes[spec.name])
+        near = FLOORS.get(values.dtype.name, 0.0)
+        scores = Scores(values, index.score_axes[spec.name], near)
     return compare(
         actual,
         store.read_one(check, "out", position, spec.dtype),

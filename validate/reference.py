@@ -19,7 +19,7 @@ from ..extras import version_of
 from ..report import Prepared
 from ..spec import BATCH, Axis, Dim, Signature, TensorSpec
 from .batching import Found, Observation, find_batch
-from .compare import compare, is_exact
+from .compare import compare, is_exact, magnitude
 from .samples import Check, Pool, SampleIndex, SampleStore
 from .sampling import (
     KINDS,
@@ -192,8 +192,7 @@ class _Study:
         self._observations.append((pool.sizes, {n: v.shape for n, v in answers.items()}))
         for name, value in answers.items():
             if not is_exact(value.dtype.name) and pool.kind in ("ordinary", "example"):
-                finite = np.abs(value[np.isfinite(value.astype(np.float32))].astype(np.float64))
-                scale = float(finite.max(initial=0.0))
+                scale = float(magnitude(value).max(initial=0.0))
                 self._scales[name] = max(self._scales.get(name, 0.0), scale)
 
     def _note_scores(self, pool: Pool, feeds: Arrays, answers: Arrays) -> None:
