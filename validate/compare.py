@@ -86,7 +86,7 @@ def magnitude(array: Array, axis: int | None = None) -> Array:
             array.max(axis, keepdims=True, initial=0), -array.min(axis, keepdims=True, initial=0)
         )
     if largest.max(initial=0) < FILL:  # false where it is NaN
-        return largest
+        return np.asarray(largest)
     sizes = np.where(np.isfinite(array), np.abs(array), 0).astype(np.float64)
     largest = sizes.max(axis, keepdims=True, initial=0)
     top = sizes == largest
@@ -138,7 +138,8 @@ def _are_equal(ours: Array, theirs: Array, scores: Scores) -> Array:
         return equal
     room = scores.near * magnitude(scores.values, scores.axis)
     with np.errstate(invalid="ignore", over="ignore"):
-        return equal | (np.abs(ours.astype(np.float64) - theirs) <= room)
+        near = np.abs(ours.astype(np.float64) - theirs) <= room
+    return np.asarray(equal | near)
 
 
 def _compare_floats(
@@ -212,4 +213,5 @@ def _errors(actual: Array, expected: Array, typical: float) -> Array:
 def _mismatched_specials(actual: Array, expected: Array, finite: Array) -> Array:
     """Where NaN or an infinity stands on one side only, or with the other sign."""
     both_nan = np.isnan(actual) & np.isnan(expected)
-    return np.where(finite, ~np.isfinite(actual), ~(both_nan | (actual == expected)))
+    same = both_nan | (actual == expected)
+    return np.asarray(np.where(finite, ~np.isfinite(actual), ~same))
