@@ -214,4 +214,5 @@ def _mismatched_specials(actual: Array, expected: Array, finite: Array) -> Array
     """Where NaN or an infinity stands on one side only, or with the other sign."""
     both_nan = np.isnan(actual) & np.isnan(expected)
     same = both_nan | (actual == expected)
-    return np.asarray(np.where(finite, ~np.isfinite(actual), ~same))
+    wrong: Array = np.where(finite, ~np.isfinite(actual), ~same)
+    return wrong
