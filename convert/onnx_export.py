@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import traceback
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..spec import Axis, Signature
 from .mapped_weights import attach_weights
 from .torch_model import TorchModel
 from .torch_modes import export_friendly_mode
+from .tracer import is_user_code, tracer_warnings
 
 INLINE_LIMIT = 1_500_000_000
 """Bytes of weights up to which one file holds all; protobuf ends at 2 GiB."""
@@ -113,29 +113,6 @@ def export_torchscript(
 
 
 @contextmanager
-def tracer_warnings() -> Iterator[list[str]]:
-    """Collect what the tracer says about lines outside the libraries: values it froze."""
-    found: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield found
-    for warning in caught:
-        print(
-            warnings.formatwarning(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-        )
-        if warning.category.__name__ == "TracerWarning" and _is_user_code(warning.filename):
-            first = str(warning.message).split(". ")[0]
-            text = f"{warning.filename}:{warning.lineno}: {first}"
-            found += [text] if text not in found else []
-
-
-def _is_user_code(filename: str) -> bool:
-    return not any(f"/{library}/" in filename for library in ("torch", "transformers", "tconv"))
-
-
-@contextmanager
 def _explained(exporter: str) -> Iterator[None]:
     """Turn whatever an exporter raises into one sentence; the log keeps the traceback."""
     try:
@@ -156,8 +133,8 @@ def _reason(error: Exception) -> str:
     lines = [line.strip(" -") for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if line.startswith(("You marked", "Could not guard"))]
     first = (marked or lines or ["no message"])[0].split(". ")[0].rstrip(".")
-    places = [match for match in _USER_LINE.finditer(text) if _is_user_code(match["file"])]
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_code(f.filename)]
+    places = [match for match in _USER_LINE.finditer(text) if is_user_code(match["file"])]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_code(f.filename)]
     inside = [f for f in frames if f.name == "forward"]
     where = ""
     if places:

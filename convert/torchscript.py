@@ -14,8 +14,8 @@ from ..extras import needs, version_of
 from ..report import Prepared
 from ..spec import Axis, Signature, TensorSpec
 from .base import Array, Arrays, Availability, ConvertOptions, SourceModel
-from .onnx_export import tracer_warnings
 from .torch_model import TorchModel, to_array, to_tensor
+from .tracer import tracer_warnings
 
 SERVED_DTYPES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
