@@ -201,7 +201,7 @@ def _errors(actual: Array, expected: Array, typical: float) -> Array:
     """
     finite = np.isfinite(expected)
     scale = _scale(float(magnitude(expected).max()), typical)
-    error = np.zeros_like(expected)
+    error: Array = np.zeros_like(expected)
     with np.errstate(invalid="ignore", over="ignore"):
         np.subtract(actual, expected, out=error, where=finite)
         # Only a fill value is larger than the scale; it is measured by itself.
