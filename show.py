@@ -35,6 +35,7 @@ SAID: dict[type, tuple[str, str]] = {
     PreflightOnly: ("preflight only", "yellow"),
     NotJudged: ("not judged", "yellow"),
 }
+MANY = 1000
 WIDE = 200
 """Columns where no terminal says how many there are."""
 STAGES = {
@@ -129,8 +130,15 @@ def worst(verdict: Verdict) -> tuple[str, str, str]:
     check = max(outputs, key=_closeness)
     if check.exact:
         return "exact" if not check.error else "differs", "exact", ""
-    noise = f"{check.error / check.noise:.1f}×" if check.noise else "unknown"
-    return f"{check.error:.1e}", f"{check.tolerance:.0e}", noise
+    return f"{check.error:.1e}", f"{check.tolerance:.0e}", _times(check)
+
+
+def _times(check: OutputCheck) -> str:
+    """Return how many times the source's own noise an error is."""
+    if not check.noise:
+        return "unknown"
+    ratio = check.error / check.noise
+    return f"{ratio:.1f}×" if ratio < MANY else f">{MANY}×"
 
 
 def nearby(path: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TextIO
 
 SITE = "site-packages"
 FRAMEWORKS = ("torch", "transformers", "onnxscript", "onnx", "tconv")
@@ -22,11 +22,18 @@ def tracer_warnings() -> Iterator[list[str]]:
     """Collect the tracer's warnings about lines outside the libraries; all others are printed."""
     found: list[str] = []
 
-    def hear(message: Any, category: Any, filename: str, lineno: int, *more: Any) -> None:
-        print(warnings.formatwarning(message, category, filename, lineno))
+    def hear(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        print(warnings.formatwarning(message, category, filename, lineno, line), file=file)
         place = _user_line()
         if category.__name__ == "TracerWarning" and place:
-            text = f"{place}: {str(message).partition('. ')[0]}"
+            text = f"{place}: {str(message).partition(' might ')[0].partition('. ')[0]}"
             found.extend([text] if text not in found else [])
 
     with warnings.catch_warnings():
