@@ -16,11 +16,12 @@ class OutputCheck(msgspec.Struct, frozen=True):
     """How far one output strayed over all checks.
 
     `error`, `tolerance` and `noise` are shares of the output's own scale (the largest magnitude in
-    its row). `noise` is the source's own float32 error against float64, None where unknown.
+    its row). `error` is None where no number says how far: another shape, a NaN, a wrong index.
+    `noise` is the source's own float32 error against float64, None where unknown.
     """
 
     name: str
-    error: float
+    error: float | None
     tolerance: float
     noise: float | None = None
     exact: bool = False
@@ -143,5 +144,4 @@ class Report(msgspec.Struct, frozen=True):
     seconds: float
     tconv: str
     platform: dict[str, str] = {}
-    command: tuple[str, ...] = ()
     schema: int = 1

@@ -129,15 +129,17 @@ def worst(verdict: Verdict) -> tuple[str, str, str]:
         return "", "", ""
     check = max(outputs, key=_closeness)
     if check.exact:
-        return "exact" if not check.error else "differs", "exact", ""
-    return f"{check.error:.1e}", f"{check.tolerance:.0e}", _times(check)
+        return "exact" if check.error == 0 else "differs", "exact", ""
+    if check.error is None:
+        return "differs", f"{check.tolerance:.0e}", ""
+    return f"{check.error:.1e}", f"{check.tolerance:.0e}", _times(check.error, check.noise)
 
 
-def _times(check: OutputCheck) -> str:
+def _times(error: float, noise: float | None) -> str:
     """Return how many times the source's own noise an error is."""
-    if not check.noise:
+    if not noise:
         return "unknown"
-    ratio = check.error / check.noise
+    ratio = error / noise
     return f"{ratio:.1f}×" if ratio < MANY else f">{MANY}×"
 
 
@@ -148,6 +150,8 @@ def nearby(path: str) -> str:
 
 
 def _closeness(check: OutputCheck) -> float:
+    if check.error is None:
+        return float("inf")
     return check.error / check.tolerance if check.tolerance else check.error
 
 

@@ -234,12 +234,15 @@ def _with_domains(signature: Signature, examples: dict[str, Array]) -> Signature
 
 def _domain_of(example: Array) -> Domain | None:
     """Return the range that an example shows: its own values are all that is known to be right."""
-    if example.size == 0 or example.dtype == bool:
-        return None
     values = example.astype(np.float64)
-    if np.isin(values, (0.0, 1.0)).all():
-        return Domain("binary", 0, 1)
+    values = values[np.isfinite(values)]
+    if values.size == 0 or example.dtype == bool:
+        return None
     low, high = float(values.min()), float(values.max())
+    if np.isin(values, (0.0, 1.0)).all():
+        # torch.zeros(…) and torch.ones(…) stand for any number.
+        is_filler = example.dtype.kind not in "iu" and low == high
+        return None if is_filler else Domain("binary", 0, 1)
     return Domain("integer" if example.dtype.kind in "iu" else "real", low, high)
 
 

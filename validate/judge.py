@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from ..convert.base import Array, Runner
@@ -10,7 +11,7 @@ from ..report import Failed, OutputCheck, Passed, Prepared
 from ..spec import TensorSpec
 from .compare import Difference, Scores, compare, is_exact
 from .samples import Check, Pool, SampleIndex, SampleStore
-from .tolerance import FLOORS, Tolerances
+from .tolerance import FLOORS, Tolerances, check_names
 
 
 class _Output:
@@ -18,12 +19,14 @@ class _Output:
 
     def __init__(self, spec: TensorSpec, tolerance: float, noise: float | None) -> None:
         self.spec, self.tolerance, self.noise = spec, tolerance, noise
-        self.error = 0.0
+        self.errors: list[float] = []
 
     def summary(self) -> OutputCheck:
         exact = is_exact(self.spec.dtype)
         tolerance = 0.0 if exact else self.tolerance
-        return OutputCheck(self.spec.name, self.error, tolerance, self.noise, exact)
+        worst = max(self.errors, default=math.inf)
+        error = worst if math.isfinite(worst) else None
+        return OutputCheck(self.spec.name, error, tolerance, self.noise, exact)
 
 
 def judge(
@@ -41,8 +44,12 @@ def judge(
         prepared: what is known of the source.
         tolerances: how much each output may differ.
         checks: a part of the store's checks; None: all of them.
+
+    Raises:
+        UsageProblem: a tolerance names no output.
     """
     index = store.read_index()
+    check_names(tolerances, [spec.name for spec in index.outputs])
     asked = tuple(index.checks if checks is None else checks)
     outputs = {
         spec.name: _Output(
@@ -58,7 +65,7 @@ def judge(
         if problem:
             failures.append((check, problem))
     summaries = tuple(output.summary() for output in outputs.values())
-    if not asked:
+    if not asked or not summaries:
         return Failed("There was nothing to check.", "Give at least one sample.", summaries)
     if not failures:
         return Passed(summaries, len(asked), runner.device)
@@ -74,8 +81,9 @@ def _ask(
     prepared: Prepared,
 ) -> str:
     """Return what is wrong with the answer to one check, or an empty string."""
+    feeds = store.read(check, "in", index.inputs)
     try:
-        answer = runner(store.read(check, "in", index.inputs))
+        answer = runner(feeds)
     except TconvError:
         raise
     except Exception as error:  # whatever a runtime raises, it is its answer to this check
@@ -88,7 +96,7 @@ def _ask(
         difference = _difference(
             store, index, check, position, answer[spec.name], outputs[spec.name].tolerance, prepared
         )
-        outputs[spec.name].error = max(outputs[spec.name].error, difference.error)
+        outputs[spec.name].errors.append(difference.error)
         if difference.problem:
             problems.append(f"the output {spec.name!r} {difference.problem}")
     return "; ".join(problems)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,10 @@ from .samples import Check, numpy_dtype
 
 USUAL = 16
 UNLIMITED = 32
-"""How far an axis without a stated limit is tried."""
+"""How many sizes are within reach of an axis without a stated limit."""
 LARGE = 8.0
+LIMITS = {"float16": 65504.0}
+"""The largest value that is drawn, by dtype; 3e38 for all others."""
 KINDS = ("ordinary", "flipped", "large", "zero")
 """What floating-point values are like; whole numbers and masks have one kind."""
 
@@ -23,45 +26,55 @@ Sizes = dict[str, int]
 
 def axis_values(axis: Axis) -> tuple[int, ...]:
     """Return the sizes an axis is tried at: smallest, usual, an odd one, largest."""
-    low, high = axis.min, axis.max if axis.max is not None else max(axis.min, UNLIMITED)
+    low, high = axis.min, axis.max if axis.max is not None else axis.min + UNLIMITED - 1
     usual = min(max(low + 1, USUAL), high)
     odd = (low + high) // 2 | 1
     return tuple(sorted({low, usual, min(odd, high), high}))
 
 
-def batch_values(largest: int) -> tuple[int, ...]:
-    """Return the batch sizes that are tried: one, two, an odd one, the largest."""
-    return tuple(sorted({size for size in (1, 2, 3, largest) if size <= largest}))
-
-
 def plan_sizes(axes: dict[str, Axis]) -> list[Sizes]:
-    """Return sizes for the axes so that every two values of any two axes meet at least once."""
+    """Return sizes for the axes so that every two values of any two axes meet at least once.
+
+    All axes are also at their smallest together, at their usual size, and at their largest.
+    """
     values = {name: axis_values(axis) for name, axis in axes.items()}
-    wanted = {
-        ((a, x), (b, y))
+    longest = max(map(len, values.values()), default=1)
+    plan: list[Sizes] = [
+        {name: options[max(0, place + len(options))] for name, options in values.items()}
+        for place in range(-longest, 0)
+    ]
+    wanted = dict.fromkeys(
+        frozenset(((a, x), (b, y)))
         for a, b in itertools.combinations(values, 2)
         for x in values[a]
         for y in values[b]
-    } or {((name, x), (name, x)) for name, options in values.items() for x in options}
-    if not values:
-        return [{}]
-    plan: list[Sizes] = []
-    for combination in _corners_first(values):
-        met = {
-            ((a, combination[a]), (b, combination[b]))
-            for a, b in itertools.combinations_with_replacement(values, 2)
-        }
-        if wanted & met:
-            wanted -= met
-            plan.append(combination)
+    )
+    for sizes in plan:
+        _strike(wanted, sizes)
+    while wanted:
+        plan.append(_meet(dict(next(iter(wanted))), values, wanted))
+        _strike(wanted, plan[-1])
     return plan
 
 
-def _corners_first(values: dict[str, tuple[int, ...]]) -> Iterator[Sizes]:
-    """Yield every combination, diagonals first, so that few of them cover all pairs."""
-    everything = itertools.product(*(range(len(options)) for options in values.values()))
-    for places in sorted(everything, key=lambda p: (len(set(p)), p)):
-        yield {name: values[name][i] for name, i in zip(values, places, strict=True)}
+_Pair = frozenset[tuple[str, int]]
+
+
+def _strike(wanted: dict[_Pair, None], sizes: Sizes) -> None:
+    for two in itertools.combinations(sizes.items(), 2):
+        wanted.pop(frozenset(two), None)
+
+
+def _meet(chosen: Sizes, values: dict[str, tuple[int, ...]], wanted: Container[_Pair]) -> Sizes:
+    """Complete `chosen` so that many of the wanted pairs meet; the axes stay in their order."""
+    for name, options in values.items():
+        if name not in chosen:
+            met = [
+                sum(frozenset(((name, size), other)) in wanted for other in chosen.items())
+                for size in options
+            ]
+            chosen[name] = options[met.index(max(met))]
+    return {name: chosen[name] for name in values}
 
 
 def usual_sizes(axes: dict[str, Axis]) -> Sizes:
@@ -108,13 +121,29 @@ def _values(
 ) -> Array:
     dtype, domain = numpy_dtype(spec.dtype), spec.domain
     if _is_real(spec):
-        return _reals(domain, shape, kind, random).astype(dtype)
+        limit = LIMITS.get(spec.dtype, 3e38)
+        return np.clip(_reals(domain, shape, kind, random), -limit, limit).astype(dtype)
     if domain is not None and domain.kind == "mask":
         return _mask(shape, random).astype(dtype)
     if spec.dtype == "bool" or (domain is not None and domain.kind == "binary"):
         return random.integers(0, 2, shape).astype(dtype)
     domain = domain or Domain("integer", 0, 1)
-    return random.integers(int(domain.low), int(domain.high) + 1, shape).astype(dtype)
+    whole = dtype if dtype.kind in "iu" else np.dtype(np.int64)
+    return _integers(domain, shape, whole, random).astype(dtype)
+
+
+def _integers(
+    domain: Domain, shape: tuple[int, ...], dtype: np.dtype[Any], random: np.random.Generator
+) -> Array:
+    """Return whole numbers of the domain; its ends are among them, in the first row if they fit."""
+    reach = np.iinfo(dtype)
+    low, high = max(int(domain.low), reach.min), min(int(domain.high), reach.max)
+    values = random.integers(low, high, shape, dtype, endpoint=True)
+    flat = values.reshape(-1)
+    if flat.size:
+        flat[shape[-1] - 1 if shape and shape[-1] > 1 else -1] = low
+        flat[0] = high
+    return values
 
 
 def _reals(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from ..errors import UsageProblem
@@ -44,7 +46,8 @@ def parse_tolerances(texts: tuple[str, ...]) -> Tolerances:
     floor, by_output = None, {}
     for text in texts:
         name, separator, number = text.rpartition("=")
-        value = _number(number, text)
+        # A lone '=' names no output: no number then, rather than a tolerance that is never used.
+        value = _number(number if name or not separator else "", text)
         if (separator and name in by_output) or (not separator and floor is not None):
             raise UsageProblem(
                 f"The tolerance {text!r} is given twice.", remedy="Keep one of the two."
@@ -54,6 +57,20 @@ def parse_tolerances(texts: tuple[str, ...]) -> Tolerances:
         else:
             floor = value
     return Tolerances(floor, by_output)
+
+
+def check_names(tolerances: Tolerances, outputs: Sequence[str]) -> None:
+    """Make sure that every tolerance is used.
+
+    Raises:
+        UsageProblem: one is for an output that there is not.
+    """
+    for name in tolerances.by_output:
+        if name not in outputs:
+            raise UsageProblem(
+                f"The tolerance for {name!r} is for no output.",
+                remedy=f"The outputs are: {', '.join(outputs)}.",
+            )
 
 
 def _number(text: str, whole: str) -> float:
