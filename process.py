@@ -22,6 +22,8 @@ from .errors import TconvError, from_json
 from .forkserver import OUT_OF_MEMORY
 
 TAIL_LINES = 15
+PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that wait for each other sleep: on a busy machine spinning cost a third of the time."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -64,7 +66,11 @@ class Processes:
         command = [sys.executable, "-m", "tconv.forkserver", "--serve", *preload]
         # Its own session: ctrl-C reaches this process alone, and this one ends the children.
         self._server = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**PATIENT, **os.environ},
         )
         self._waiting: dict[str, queue.Queue[dict[str, Any]]] = {}
         self._listener = threading.Thread(target=self._listen, daemon=True)

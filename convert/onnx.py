@@ -86,7 +86,11 @@ class _Onnx:
         with needs("torch"):
             import onnxruntime
         provider = PROVIDERS[_choose_device(device, onnxruntime.get_available_providers())]
-        session = onnxruntime.InferenceSession(folder / self.filename, providers=[provider])
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        session = onnxruntime.InferenceSession(
+            folder / self.filename, options, providers=[provider]
+        )
         if session.get_providers()[0] != provider:
             raise Unavailable(
                 f"ONNX Runtime fell back to {session.get_providers()[0]} from {provider}.",
