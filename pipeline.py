@@ -13,18 +13,23 @@ import msgspec
 
 from . import __version__
 from .artifact import Artifact
-from .convert.base import ConvertOptions, SourceRequest, Target
+from .convert.base import Target
 from .convert.gpu import count_gpus
 from .convert.registry import find_source, find_target
-from .errors import BUG, TconvError, Unavailable, UsageProblem
-from .export.config import ConfigOptions, check_options, render_config
-from .export.names import fit_name, validate_name
+from .errors import TconvError
+from .export.config import render_config
 from .export.repository import export_version, next_version
+from .outcome import (
+    exit_code,
+    explain_crash,
+    failed_conversion,
+    failed_validation,
+    quote_tracer,
+)
 from .process import Cost, Crash, Finished, Processes
 from .report import (
     Attempt,
     Failed,
-    NotConverted,
     NotJudged,
     Passed,
     PreflightOnly,
@@ -33,66 +38,14 @@ from .report import (
     TargetReport,
     Verdict,
 )
-from .validate.tolerance import Tolerances
+from .request import BuildRequest, check_request
 from .workspace import Workspace
+
+__all__ = ["BuildRequest", "Run", "build"]
 
 Stage = Literal["prepare", "convert", "validate", "export"]
 Watch = Callable[[str, Stage, str], None]
 """Told what begins: a target's name (empty for the source), the stage, and a detail."""
-
-SEVERITY = (BUG, 1, 4, 3)
-"""Which exit code stands for a build of several targets: the first of these that occurs."""
-
-
-class BuildRequest(msgspec.Struct, frozen=True):
-    """All that a build is asked for; `request.json` keeps it for the later stages.
-
-    `timeout` is in seconds and `memory_limit` in bytes, both for each child process.
-    """
-
-    source: SourceRequest
-    targets: tuple[str, ...]
-    name: str
-    output: str = "build"
-    repository: str = "models"
-    convert: ConvertOptions = ConvertOptions()
-    config: ConfigOptions = ConfigOptions()
-    tolerances: Tolerances = Tolerances()
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    timeout: float = 1800.0
-    memory_limit: int | None = None
-    allow_unavailable: bool = False
-
-
-class ChildBugError(Exception):
-    """A child process met an error that tconv did not foresee; its traceback is the message."""
-
-
-def default_name(model: str) -> str:
-    """Return what a model is called unless the user says otherwise."""
-    return fit_name(find_source(model).default_name(model))
-
-
-def check_request(request: BuildRequest) -> None:
-    """Refuse what can't be carried out, before anything is written.
-
-    Raises:
-        UsageProblem: an unknown target or exporter, options that contradict each other, a bad name.
-        Unavailable: a GPU was asked for and there is none.
-    """
-    validate_name(request.name)
-    find_source(request.source.model)
-    targets = [find_target(name) for name in request.targets]
-    if not targets:
-        raise UsageProblem("There is no target.", remedy="Give --targets onnx, for example.")
-    check_options(request.config, tuple(target.platform for target in targets))
-    for target in targets:
-        target.recipes(request.convert)
-    if request.device == "cuda" and not count_gpus():
-        raise Unavailable(
-            "--device cuda was asked for, but there is no NVIDIA GPU here.",
-            remedy="Use --device cpu, or run this on a machine with a GPU.",
-        )
 
 
 def build(
@@ -179,7 +132,7 @@ class Run:
         if isinstance(ended.outcome, TconvError):
             raise ended.outcome
         if isinstance(ended.outcome, Crash):
-            raise _explain_crash(ended.outcome)
+            raise explain_crash(ended.outcome)
         prepared = msgspec.convert(ended.outcome, Prepared)
         self.workspace.write("source.json", prepared)
         return prepared
@@ -225,7 +178,7 @@ class Run:
             options=msgspec.to_builtins(self.request.convert),
         )
         if ended.failure is not None:
-            return _failed_conversion(ended.failure), ended.cost
+            return failed_conversion(ended.failure), ended.cost
         if "preflight" in ended.outcome:
             return msgspec.convert(ended.outcome["preflight"], PreflightOnly), ended.cost
         artifact = msgspec.convert(ended.outcome["artifact"], Artifact)
@@ -245,10 +198,10 @@ class Run:
             device=self.request.device,
         )
         if ended.failure is not None:
-            return _failed_validation(ended.failure), ended.cost
+            return failed_validation(ended.failure), ended.cost
         verdict = msgspec.convert(ended.outcome, Passed | Failed)
         if isinstance(verdict, Failed) and artifact is not None:
-            verdict = _quote_tracer(verdict, artifact)
+            verdict = quote_tracer(verdict, artifact)
         return verdict, ended.cost
 
     def export(self, name: str) -> TargetReport:
@@ -299,60 +252,3 @@ class Run:
         )
         self.workspace.write("report.json", report)
         return report
-
-
-def exit_code(targets: Iterable[TargetReport], *, allow_unavailable: bool) -> int:
-    """Return the code that a build of these targets ends in."""
-    codes = {report.verdict.exit_code for report in targets}
-    if allow_unavailable:
-        codes -= {Unavailable.exit_code}
-    return next((code for code in SEVERITY if code in codes), 0)
-
-
-def _explain_crash(crash: Crash) -> Exception:
-    if crash.is_bug:
-        return ChildBugError(f"{crash.reason}\n{crash.tail}")
-    return Unavailable(
-        f"The source can't be run: {crash.reason}.",
-        remedy=f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
-    )
-
-
-def _failed_conversion(failure: TconvError | Crash) -> Verdict:
-    if isinstance(failure, Unavailable):
-        return NotJudged(failure.problem, failure.remedy)
-    if isinstance(failure, TconvError):
-        return NotConverted(failure.problem, failure.remedy)
-    if failure.timed_out:
-        return NotJudged(f"The conversion was stopped: {failure.reason}.", "Raise --timeout.")
-    return _crashed("conversion", failure)
-
-
-def _failed_validation(failure: TconvError | Crash) -> Verdict:
-    if isinstance(failure, Unavailable):
-        return NotJudged(failure.problem, failure.remedy)
-    if isinstance(failure, TconvError):
-        return Failed(failure.problem, failure.remedy)
-    if failure.timed_out:
-        return NotJudged(f"The validation was stopped: {failure.reason}.", "Raise --timeout.")
-    return _crashed("validation", failure)
-
-
-def _crashed(stage: str, crash: Crash) -> NotConverted:
-    return NotConverted(
-        f"The {stage} ended without a result: {crash.reason}.",
-        f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
-        log=crash.log,
-        tail=crash.tail,
-        reproduce=crash.reproduce,
-        is_bug=crash.is_bug,
-    )
-
-
-def _quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
-    """Add the lines at which a tracer said that it froze a value: the likeliest culprits."""
-    frozen = [note for note in artifact.notes if "Converting" in note or "Iterating" in note]
-    if not frozen:
-        return verdict
-    problem = f"{verdict.problem} The tracer froze a value at {'; '.join(frozen)}."
-    return msgspec.structs.replace(verdict, problem=problem)

@@ -16,8 +16,9 @@ from .export.config import ConfigOptions
 from .export.publish import Published, PublishRequest
 from .export.publish import publish as publish_version
 from .export.repository import CONFIG, read_manifest, versions_of
-from .pipeline import BuildRequest, Run, Watch, check_request, with_bases
+from .pipeline import Run, Watch, with_bases
 from .report import Attempt, Passed, Report, TargetReport
+from .request import BuildRequest, check_request
 from .spec import Signature
 from .validate.tolerance import parse_tolerances
 from .workspace import Workspace

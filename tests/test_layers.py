@@ -23,7 +23,7 @@ LAYERS = (
     {"convert"},
     {"validate"},
     {"export"},
-    {"jobs"},
+    {"jobs", "request", "outcome"},
     {"pipeline"},
     {"stages"},
     {"options", "show"},

@@ -1,0 +1,79 @@
+"""What becomes of a child process that failed: a verdict about a target, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from .artifact import Artifact
+from .errors import BUG, TconvError, Unavailable
+from .process import Crash
+from .report import Failed, NotConverted, NotJudged, TargetReport, Verdict
+
+SEVERITY = (BUG, 1, 4, 3)
+"""Which exit code stands for a build of several targets: the first of these that occurs."""
+
+
+class ChildBugError(Exception):
+    """A child process met an error that tconv did not foresee; its traceback is the message."""
+
+
+def exit_code(targets: Iterable[TargetReport], *, allow_unavailable: bool) -> int:
+    """Return the code that a build of these targets ends in."""
+    codes = {report.verdict.exit_code for report in targets}
+    if allow_unavailable:
+        codes -= {Unavailable.exit_code}
+    return next((code for code in SEVERITY if code in codes), 0)
+
+
+def explain_crash(crash: Crash) -> Exception:
+    """Return the error for a source that could not be studied."""
+    if crash.is_bug:
+        return ChildBugError(f"{crash.reason}\n{crash.tail}")
+    return Unavailable(
+        f"The source can't be run: {crash.reason}.",
+        remedy=f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
+    )
+
+
+def failed_conversion(failure: TconvError | Crash) -> Verdict:
+    """Return the verdict on a target that was not converted."""
+    if isinstance(failure, Unavailable):
+        return NotJudged(failure.problem, failure.remedy)
+    if isinstance(failure, TconvError):
+        return NotConverted(failure.problem, failure.remedy)
+    if failure.timed_out:
+        return NotJudged(f"The conversion was stopped: {failure.reason}.", "Raise --timeout.")
+    return _crashed("conversion", failure)
+
+
+def failed_validation(failure: TconvError | Crash) -> Verdict:
+    """Return the verdict on an artifact that could not be judged to the end."""
+    if isinstance(failure, Unavailable):
+        return NotJudged(failure.problem, failure.remedy)
+    if isinstance(failure, TconvError):
+        return Failed(failure.problem, failure.remedy)
+    if failure.timed_out:
+        return NotJudged(f"The validation was stopped: {failure.reason}.", "Raise --timeout.")
+    return _crashed("validation", failure)
+
+
+def _crashed(stage: str, crash: Crash) -> NotConverted:
+    return NotConverted(
+        f"The {stage} ended without a result: {crash.reason}.",
+        f"Look at {crash.log}, or run it by itself: {crash.reproduce}",
+        log=crash.log,
+        tail=crash.tail,
+        reproduce=crash.reproduce,
+        is_bug=crash.is_bug,
+    )
+
+
+def quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
+    """Add the lines at which a tracer said that it froze a value: the likeliest culprits."""
+    frozen = [note for note in artifact.notes if "Converting" in note or "Iterating" in note]
+    if not frozen:
+        return verdict
+    problem = f"{verdict.problem} The tracer froze a value at {'; '.join(frozen)}."
+    return msgspec.structs.replace(verdict, problem=problem)
