@@ -82,6 +82,8 @@ class SourceModel(Protocol):
     """One set of inputs that the source is known to accept; may be empty."""
     frozen: dict[str, str]
     """Arguments that keep their default, as text."""
+    padding: int | None
+    """The token id that stands where a mask is 0, if there is one."""
     omitted: tuple[Omission, ...]
     """Outputs that are left out, known after the first run."""
 

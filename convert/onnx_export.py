@@ -42,9 +42,10 @@ def export_dynamo(
     )
     names = list(signature.input_names)
     with _explained("torch.export"), torch.no_grad():
-        program = torch.export.export(
-            model.flat, model.tensors(model.examples), dynamic_shapes=(shapes,), strict=False
-        )
+        with export_friendly_mode():
+            program = torch.export.export(
+                model.flat, model.tensors(model.examples), dynamic_shapes=(shapes,), strict=False
+            )
         exported: Any = torch.onnx.export(
             program,
             (),

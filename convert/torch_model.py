@@ -41,6 +41,7 @@ class TorchModel:
         self.examples = examples
         self.batch_declared = batch_declared
         self.frozen = dict(frozen or {})
+        self.padding: int | None = None
         self.device = choose_device(device)
         self._before_export = before_export
         self.flat = flatten(module.eval().to(self.device), signature.input_names, constants or {})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 INDEX_FUNCTIONS = ("topk", "sort", "argsort", "argmax", "argmin", "max", "min")
@@ -80,12 +81,14 @@ def _scores_of(name: str, args: Any, kwargs: Any) -> tuple[Any, int]:
 
 
 def export_friendly_mode() -> AbstractContextManager[Any]:
-    """Return a context that replaces what the TorchScript exporter translates wrongly.
+    """Return a context that replaces what the ONNX exporters translate wrongly.
 
-    `repeat_interleave` by a number becomes unsqueeze, expand, flatten: the exporter's own version
-    has a bad Reshape for every shape but the example's.
+    `repeat_interleave` by a number becomes unsqueeze, expand, flatten: the TorchScript exporter's
+    own version has a bad Reshape for every shape but the example's. Attention of a query that may
+    see no key at all is zero, as in torch: the graph's softmax would give the mean of all values.
     """
     import torch
+    from torch.nn.functional import scaled_dot_product_attention
     from torch.overrides import TorchFunctionMode
 
     class Friendly(TorchFunctionMode):
@@ -95,9 +98,22 @@ def export_friendly_mode() -> AbstractContextManager[Any]:
             kwargs = kwargs or {}
             if func in (torch.repeat_interleave, torch.Tensor.repeat_interleave):
                 return _repeat(func, *args, **kwargs)
+            if func is scaled_dot_product_attention:
+                return _attend(func, *args, **kwargs)
             return func(*args, **kwargs)
 
     return Friendly()
+
+
+def _attend(
+    func: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, *args: Any, **kwargs: Any
+) -> Any:
+    import torch
+
+    attended = func(query, key, value, attn_mask, *args, **kwargs)
+    if attn_mask is None or attn_mask.dtype != torch.bool:
+        return attended
+    return torch.where(attn_mask.any(-1, keepdim=True), attended, 0.0)
 
 
 def _repeat(func: Any, tensor: Any, repeats: Any, dim: int | None = None, **more: Any) -> Any:
@@ -107,3 +123,26 @@ def _repeat(func: Any, tensor: Any, repeats: Any, dim: int | None = None, **more
     sizes = [-1] * (tensor.dim() + 1)
     sizes[dim + 1] = repeats
     return tensor.unsqueeze(dim + 1).expand(sizes).flatten(dim, dim + 1)
+
+
+@contextmanager
+def inlined_functions() -> Iterator[None]:
+    """Call the forward of each `autograd.Function` as plain code.
+
+    A trace would hold a call into Python there, which no file can keep.
+    """
+    from torch.autograd.function import Function, FunctionCtx
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls.setup_context is not Function.setup_context:
+            return cls.forward(*args, **kwargs)
+        context: Any = FunctionCtx()
+        context.needs_input_grad = (False,) * len(args)
+        return cls.forward(context, *args, **kwargs)
+
+    original = Function.__dict__["apply"]
+    setattr(Function, "apply", classmethod(apply))  # noqa: B010 - mypy knows it as a method
+    try:
+        yield
+    finally:
+        setattr(Function, "apply", original)  # noqa: B010

@@ -15,6 +15,7 @@ from ..report import Prepared
 from ..spec import Axis, Signature, TensorSpec
 from .base import Array, Arrays, Availability, ConvertOptions, SourceModel
 from .torch_model import TorchModel, to_array, to_tensor
+from .torch_modes import inlined_functions
 from .tracer import tracer_warnings
 
 SERVED_DTYPES = (
@@ -57,7 +58,7 @@ class _TorchScript:
         _check_dtypes(prepared.signature)
         with _explained(recipe), torch.no_grad(), tracer_warnings() as notes:
             module = _trace(model) if recipe == "trace" else _script(model)
-        torch.jit.save(module, str(folder / self.filename))
+            torch.jit.save(module, str(folder / self.filename))
         return Artifact(
             target=self.name,
             recipe=recipe,
@@ -128,7 +129,8 @@ def _trace(model: TorchModel) -> Any:
     exported = model.for_export()
     names = exported.flat.input_names
     module = _named(exported.flat, names) if _are_arguments(names) else exported.flat
-    return torch.jit.trace(module, exported.tensors(exported.examples), check_trace=False)  # type: ignore[no-untyped-call]
+    with inlined_functions():
+        return torch.jit.trace(module, exported.tensors(exported.examples), check_trace=False)  # type: ignore[no-untyped-call]
 
 
 def _named(flat: Any, names: Sequence[str]) -> Any:

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
+import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from ..errors import TconvError, Unavailable, UsageProblem
-from ..extras import needs
-from ..spec import parse_signature
+import msgspec
+
+from ..errors import UsageProblem
+from ..extras import needs, version_of
+from ..spec import Signature, parse_signature
 from .base import SourceRequest
 from .torch_model import TorchModel
-from .transformers_inputs import describe_inputs
+from .transformers_files import Hints, keep_files, read_hints
+from .transformers_hub import CONFIG, find_config, first_line, is_local
+from .transformers_inputs import describe_inputs, find_padding
+from .transformers_sizes import narrow
+from .transformers_tasks import model_class
 
-CONFIG = "config.json"
-CONNECT_SECONDS = 3.0
-
-TASKS = {
-    "text2text-generation": "AutoModelForSeq2SeqLM",
-    "automatic-speech-recognition": "AutoModelForSpeechSeq2Seq",
-    "fill-mask": "AutoModelForMaskedLM",
-    "text-generation": "AutoModelForCausalLM",
-    "image-classification": "AutoModelForImageClassification",
-    "ctc": "AutoModelForCTC",
-    "zero-shot-image-classification": "AutoModelForZeroShotImageClassification",
-    "text-classification": "AutoModelForSequenceClassification",
-    "token-classification": "AutoModelForTokenClassification",
-    "question-answering": "AutoModelForQuestionAnswering",
-    "multiple-choice": "AutoModelForMultipleChoice",
-    "audio-classification": "AutoModelForAudioClassification",
-    "object-detection": "AutoModelForObjectDetection",
-    "image-segmentation": "AutoModelForSemanticSegmentation",
-    "depth-estimation": "AutoModelForDepthEstimation",
-    "feature-extraction": "AutoModel",
-}
-"""The pipelines' own names for a task, in the order they are tried where a config states none."""
-
-LEFT_OUT: dict[str, Any] = {"use_cache": False, "return_dict": True}
+LEFT_OUT: dict[str, Any] = {"use_cache": False, "use_mems": False, "return_dict": True}
 """One forward pass: caches belong to generation, which is a server's loop and not a graph's."""
-EXPERTS = {"experts_implementation": "eager"}
-"""Mixtures of experts: the default kernel refuses small sizes even in plain torch."""
 
 
 class _Transformers:
@@ -72,185 +51,141 @@ class _Transformers:
 
     def load(self, request: SourceRequest, folder: Path) -> TorchModel:
         with needs("transformers"):
-            import torch
             import transformers
         transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        snapshot = folder / "model"
-        if request.random_weights and not (snapshot / CONFIG).is_file():
-            config = _find_config(request)
-            torch.manual_seed(request.seed)
-            _build(_model_class(config, request), config).save_pretrained(snapshot)
-        where = str(snapshot) if request.random_weights else request.model
-        config = _find_config(request) if not request.random_weights else _local_config(where)
-        module = _load_weights(where, config, request)
-        return _as_model(module, config, request)
+        _forget_others(request, folder)
+        if request.random_weights:
+            where, local_only = str(_make_snapshot(request, folder)), True
+        else:
+            where, local_only = request.model, is_local(request.model)
+        config = find_config(msgspec.structs.replace(request, model=where), local_only=local_only)
+        module = _load_weights(where, config, request, local_only=local_only)
+        hints = read_hints(where, local_only=local_only)
+        return _as_model(module, config, hints, request, folder)
 
 
-def _as_model(module: Any, config: Any, request: SourceRequest) -> TorchModel:
-    described = describe_inputs(module, config)
-    signature = parse_signature(request.inputs) if request.inputs else described.signature
+def _forget_others(request: SourceRequest, folder: Path) -> None:
+    """Clear `folder` of what an earlier build made for another request."""
+    config = Path(request.model) / CONFIG
+    content = [
+        msgspec.json.encode(msgspec.structs.replace(request, device="")),
+        config.read_bytes() if config.is_file() else b"",
+        msgspec.json.encode(version_of("transformers")),
+    ]
+    key, path = hashlib.sha256(b"\n".join(content)).hexdigest(), folder / "made_for"
+    if not path.is_file() or path.read_text() != key:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        path.write_text(key)
+
+
+def _make_snapshot(request: SourceRequest, folder: Path) -> Path:
+    """Return the folder of a model with random weights, which is made if it is not there."""
+    import torch
+
+    snapshot, scratch = folder / "model", folder / "model.part"
+    if snapshot.is_dir():
+        return snapshot
+    local_only = is_local(request.model)
+    config = find_config(request, local_only=local_only)
+    chosen = model_class(config, request.task)
+    build = getattr(chosen, "from_config", None) or chosen._from_config
+    torch.manual_seed(request.seed)
+    try:
+        module = build(config)
+    except Exception as error:  # the numbers of a config can contradict each other in any way
+        raise UsageProblem(
+            f"No model can be built from the config of {request.model!r}: {first_line(error)}",
+            remedy=f"Mend {CONFIG}.",
+        ) from error
+    shutil.rmtree(scratch, ignore_errors=True)
+    module.save_pretrained(scratch)
+    keep_files(request.model, scratch, local_only=local_only)
+    return scratch.rename(snapshot)
+
+
+def _load_weights(where: str, config: Any, request: SourceRequest, *, local_only: bool) -> Any:
+    import torch
+
+    chosen = model_class(config, request.task)
+    try:
+        module, found = chosen.from_pretrained(
+            where,
+            config=config,
+            dtype=torch.float32,
+            local_files_only=local_only,
+            trust_remote_code=request.trust_remote_code,
+            output_loading_info=True,
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a file can be missing, cut short, or another model's
+        raise UsageProblem(
+            f"The weights of {request.model!r} can't be loaded: {first_line(error)}",
+            remedy="Check that the folder holds model.safetensors, or add --random-weights.",
+        ) from error
+    if missing := sorted(found["missing_keys"]):
+        raise UsageProblem(
+            f"The weights of {request.model!r} lack {len(missing)} that a "
+            f"{type(module).__name__} has: {missing[0]} …",
+            remedy="Give the --task that it was trained for, or leave --task out.",
+        )
+    _set_experts(module, "eager")
+    return module
+
+
+def _set_experts(module: Any, how: str) -> None:
+    """Choose how a mixture of experts is computed.
+
+    `eager` is the reference; the default kernel refuses small sizes even in plain torch. For a
+    graph every expert is computed (`batched_mm`): it can't hold which ones an example chose.
+    """
+    if getattr(module, "_can_set_experts_implementation", bool)():
+        module.set_experts_implementation(how)
+
+
+def _as_model(
+    module: Any, config: Any, hints: Hints, request: SourceRequest, folder: Path
+) -> TorchModel:
+    described = describe_inputs(module, config, hints)
     accepted = described.parameters
-    unknown = [name for name in signature.input_names if name not in accepted]
-    if unknown:
+    constants = {name: value for name, value in LEFT_OUT.items() if name in accepted}
+    stated = parse_signature(request.inputs) if request.inputs else None
+    signature = described.with_domains(stated or described.complete())
+    if unknown := [name for name in signature.input_names if name not in accepted]:
         raise UsageProblem(
             f"{type(module).__name__} takes no input called {unknown[0]!r}.",
             remedy=f"It takes: {', '.join(accepted)}.",
         )
-    constants = {name: value for name, value in LEFT_OUT.items() if name in accepted}
-    return TorchModel(
+    if stated is None:
+        signature = _narrowed(module, signature, constants, folder / "inputs.json")
+    model = TorchModel(
         module,
-        described.with_domains(signature),
+        signature,
         examples={},
-        batch_declared=bool(request.inputs) and any(spec.is_batched for spec in signature.inputs),
+        batch_declared=stated is not None and any(spec.is_batched for spec in stated.inputs),
         constants=constants,
         frozen={name: repr(value) for name, value in constants.items()},
         device=request.device,
-        before_export=lambda: _batch_experts(module),
+        before_export=lambda: _set_experts(module, "batched_mm"),
     )
+    model.padding = find_padding(config)
+    return model
 
 
-def _batch_experts(module: Any) -> None:
-    """Compute every expert on every token: a graph can't hold which ones an example chose."""
-    if module._can_set_experts_implementation():
-        module.set_experts_implementation("batched_mm")
-
-
-def _find_config(request: SourceRequest) -> Any:
-    """Return the config of a folder or a hub id, or the library's default for a model type."""
-    from transformers import CONFIG_MAPPING, AutoConfig
-
-    local = Path(request.model).is_dir()
-    reachable = local or _hub_answers()
-    try:
-        return AutoConfig.from_pretrained(
-            request.model,
-            local_files_only=not reachable,
-            trust_remote_code=request.trust_remote_code,
-        )
-    except (OSError, ValueError, KeyError) as error:
-        if request.random_weights and request.model in CONFIG_MAPPING:
-            return CONFIG_MAPPING[request.model]()
-        raise _explain(error, request, local=local, reachable=reachable) from error
-
-
-def _local_config(folder: str) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(folder, local_files_only=True)
-
-
-def _hub_answers() -> bool:
-    """Whether the hub can be reached: its client would retry for half a minute to find out."""
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
-        return False
-    if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
-        return True
-    from huggingface_hub import constants
-
-    address = urlsplit(constants.ENDPOINT)
-    port = address.port or (443 if address.scheme == "https" else 80)
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection((address.hostname or "", port), timeout=CONNECT_SECONDS),
-    ):
-        return True
-    return False
-
-
-def _explain(
-    error: Exception, request: SourceRequest, *, local: bool, reachable: bool
-) -> TconvError:
-    model = request.model
-    if "trust_remote_code" in str(error):
-        return UsageProblem(
-            f"{model!r} brings Python code of its own.",
-            remedy="Read it, then run it with --trust-remote-code.",
-        )
-    if local:
-        return UsageProblem(
-            f"{model}/{CONFIG} can't be used: {_first_line(error)}",
-            remedy="Check that the folder was written by save_pretrained of a library this new.",
-        )
-    if not reachable:
-        return Unavailable(
-            f"The model hub can't be reached and {model!r} is not in the local cache.",
-            remedy="Give a local folder, or --random-weights with a model type such as gpt2.",
-        )
-    return UsageProblem(
-        f"The hub has no model {model!r} that can be loaded: {_first_line(error)}",
-        remedy="Check the spelling; for a private model log in with `hf auth login`.",
+def _narrowed(
+    module: Any, signature: Signature, constants: dict[str, Any], kept: Path
+) -> Signature:
+    """Return the signature with sizes that the model runs at, as they were found the first time."""
+    if kept.is_file():
+        return msgspec.json.decode(kept.read_bytes(), type=Signature)
+    # On the CPU: an index out of range leaves a GPU unusable to the whole process.
+    trial = TorchModel(
+        module, signature, examples={}, batch_declared=False, constants=constants, device="cpu"
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def _model_class(config: Any, request: SourceRequest) -> Any:
-    """Return the class to load: the task's, the config's own, or the first task that fits."""
-    import transformers
-
-    if request.task is not None:
-        if request.task not in TASKS:
-            raise UsageProblem(
-                f"There is no task called {request.task!r}.",
-                remedy=f"Choose from: {', '.join(TASKS)}.",
-            )
-        auto = getattr(transformers, TASKS[request.task])
-        if not _offers(auto, config) and not getattr(config, "auto_map", None):
-            raise UsageProblem(
-                f"A {config.model_type} model can't do {request.task}.",
-                remedy=f"Leave --task out, or choose from: {', '.join(_tasks_of(config))}.",
-            )
-        return auto
-    for name in config.architectures or ():
-        if hasattr(transformers, name):
-            return getattr(transformers, name)
-    if getattr(config, "auto_map", None):
-        return transformers.AutoModel
-    return getattr(transformers, TASKS[_tasks_of(config)[0]])
-
-
-def _tasks_of(config: Any) -> list[str]:
-    import transformers
-
-    fitting = [task for task, auto in TASKS.items() if _offers(getattr(transformers, auto), config)]
-    if not fitting:
-        raise UsageProblem(
-            f"transformers has no model class for the type {config.model_type!r}.",
-            remedy="Give a Python factory instead: file.py:factory.",
-        )
-    return fitting
-
-
-def _offers(auto: Any, config: Any) -> bool:
-    # The names of the mapping, and not the mapping itself: looking into that imports every model.
-    return config.model_type in auto._model_mapping._model_mapping
-
-
-def _build(model_class: Any, config: Any) -> Any:
-    build = getattr(model_class, "from_config", None) or model_class._from_config
-    return build(config, **EXPERTS)
-
-
-def _load_weights(where: str, config: Any, request: SourceRequest) -> Any:
-    import torch
-
-    try:
-        return _model_class(config, request).from_pretrained(
-            where,
-            config=config,
-            dtype=torch.float32,
-            local_files_only=request.random_weights or Path(where).is_dir(),
-            trust_remote_code=request.trust_remote_code,
-            **EXPERTS,
-        )
-    except (OSError, ValueError) as error:
-        raise UsageProblem(
-            f"The weights of {request.model!r} can't be loaded: {_first_line(error)}",
-            remedy="Check that the folder holds model.safetensors, or add --random-weights.",
-        ) from error
+    found = narrow(signature, trial.run)
+    kept.write_bytes(msgspec.json.encode(found))
+    return found
 
 
 SOURCE = _Transformers()

@@ -100,7 +100,7 @@ def _rename(signature: Signature, to: Dim) -> Signature:
 
 def _probe(model: SourceModel, seed: int) -> tuple[Observation, ...]:
     sizes = {**usual_sizes(split_batch(model.signature)), BATCH: PROBE_ROWS}
-    feeds = _mixed_signs(model.signature, sizes, seed)
+    feeds = _mixed_signs(model, sizes, seed)
     whole = _run(model, feeds, PROBE_ROWS)
     observations: list[Observation] = [(sizes, _shapes(whole))]
     for rows in SELECTIONS:
@@ -112,10 +112,12 @@ def _probe(model: SourceModel, seed: int) -> tuple[Observation, ...]:
     return tuple(observations)
 
 
-def _mixed_signs(signature: Signature, sizes: Sizes, seed: int) -> Outputs:
+def _mixed_signs(model: SourceModel, sizes: Sizes, seed: int) -> Outputs:
     """Return rows of either sign in one batch, so that a decision over all of them shows."""
-    feeds = draw(signature, sizes, "ordinary", seed)
-    for name, flipped in draw(signature, sizes, "flipped", seed).items():
+    feeds, others = (
+        draw(model.signature, sizes, kind, seed, model.padding) for kind in ("ordinary", "flipped")
+    )
+    for name, flipped in others.items():
         feeds[name][::2] = flipped[::2]
     return feeds
 

@@ -75,7 +75,7 @@ def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) ->
 
 def _usual_feeds(model: SourceModel, signature: Signature, seed: int) -> Arrays:
     sizes = {**usual_sizes(signature.axes), BATCH: REPEATED_ROWS}
-    return model.examples or draw(signature, sizes, "ordinary", seed)
+    return model.examples or draw(signature, sizes, "ordinary", seed, model.padding)
 
 
 def _check_repeatable(model: SourceModel, seed: int) -> None:
@@ -164,8 +164,8 @@ class _Study:
 
     def _draw_pool(self, kind: str, sizes: Sizes) -> tuple[Pool, Arrays]:
         name = "-".join([kind, *(f"{axis}{size}" for axis, size in sizes.items())])
-        padding = getattr(self.model, "padding", None)
-        return Pool(name, kind, sizes), draw(self.signature, sizes, kind, self.seed, padding)
+        feeds = draw(self.signature, sizes, kind, self.seed, self.model.padding)
+        return Pool(name, kind, sizes), feeds
 
     def _run_pool(self, pool: Pool, feeds: Arrays) -> None:
         where = ", ".join(f"{name} {size}" for name, size in pool.sizes.items()) or "its sizes"
