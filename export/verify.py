@@ -10,6 +10,7 @@ import msgspec
 from ..artifact import Artifact
 from ..errors import TconvError
 from ..report import Failed, Prepared
+from ..spec import BATCH
 from ..validate.judge import edge_checks, judge
 from ..validate.samples import Check, SampleIndex, SampleStore
 from ..validate.server import TritonRunner
@@ -101,13 +102,11 @@ def verify_answers(
 
 
 def choose_checks(index: SampleIndex, largest: int) -> tuple[Check, ...]:
-    """Return the checks of one row, and of the largest batch that the server forms."""
-    checks = edge_checks(index)
-    if largest == 0 or all(check.rows is None for check in checks):
-        return checks
+    """Return the checks of one row, and of as many as the server lets into a batch."""
+    rows = {pool.name: pool.sizes.get(BATCH, 0) for pool in index.pools}
     return tuple(
-        check
-        if check.rows is not None
-        else msgspec.structs.replace(check, rows=tuple(range(largest)), why=f"batch {largest}")
-        for check in checks
+        msgspec.structs.replace(check, rows=tuple(range(largest)), why=f"batch {largest}")
+        if check.rows is None and 0 < largest < rows[check.pool]
+        else check
+        for check in edge_checks(index)
     )
