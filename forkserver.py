@@ -10,6 +10,7 @@ computed nothing yet, costs milliseconds and is as isolated as a process of its 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -26,6 +27,8 @@ from typing import Any
 from .errors import BUG, TconvError, to_json
 
 OUT_OF_MEMORY = "MemoryError"
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl.h."""
 
 
 def run_job(path: Path) -> int:
@@ -36,39 +39,57 @@ def run_job(path: Path) -> int:
         resource.setrlimit(resource.RLIMIT_DATA, (job["memory_limit"], job["memory_limit"]))
     code, result = _outcome(job["call"], job["arguments"])
     scratch = path.with_suffix(".part")
-    scratch.write_text(json.dumps(result))
+    scratch.write_text(result)
     scratch.replace(job["result"])
     return code
 
 
-def _outcome(call: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _outcome(call: str, arguments: dict[str, Any]) -> tuple[int, str]:
+    """Return the exit code, and as JSON what the call returned or raised."""
     module, _, name = call.partition(":")
     try:
         function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return 0, {"value": function(**arguments)}
-    except TconvError as error:
+        return 0, json.dumps({"value": function(**arguments)})
+    except BaseException as error:  # also SystemExit, which a model's own code may raise
         traceback.print_exc()
+        code, result = _failure(error)
+        return code, json.dumps(result)
+
+
+def _failure(error: BaseException) -> tuple[int, dict[str, Any]]:
+    if isinstance(error, TconvError):
         return error.exit_code, {"error": to_json(error)}
-    except MemoryError:
-        traceback.print_exc()
+    if isinstance(error, MemoryError):
         return BUG, {"crash": OUT_OF_MEMORY}
-    except Exception as error:  # a bug crosses the process boundary as text
-        traceback.print_exc()
-        return BUG, {"crash": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
+    result = {"crash": f"{type(error).__name__}: {error}"}
+    if isinstance(error, Exception):  # a bug crosses the process boundary as text
+        result["trace"] = traceback.format_exc()
+    return BUG, result
 
 
 def _child(path: Path) -> None:
     """Become the job: own session, output into the log, first to go when memory runs out."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _die_with(os.getppid())
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     log = os.open(json.loads(path.read_text())["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    # Whatever the locale: a character that can't be logged is no reason to fail.
+    sys.stdout, sys.stderr = (
+        os.fdopen(n, "w", 1, "utf-8", errors="backslashreplace", closefd=False) for n in (1, 2)
+    )
+
+
+def _die_with(server: int) -> None:
+    """Let Linux end this process when the server is killed, which then can't do it itself."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:
+        os._exit(BUG)
 
 
 class _Server:
@@ -108,6 +129,7 @@ class _Server:
             if pid == 0:
                 return
             if path := self.running.pop(pid, None):
+                _kill_group(pid)  # what the job started and left running
                 code = os.waitstatus_to_exitcode(status)
                 self.tell(job=path, code=code, peak_memory=usage.ru_maxrss * 1024)
 
@@ -127,10 +149,14 @@ class _Server:
                     break
                 *lines, pending = (pending + data).split(b"\n")
                 for line in lines:
-                    self.fork(line.decode())
+                    self.fork(os.fsdecode(line))
         for pid in self.running:
-            with contextlib.suppress(OSError):
-                os.killpg(pid, signal.SIGKILL)
+            _kill_group(pid)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _preload(modules: list[str]) -> None:

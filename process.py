@@ -18,10 +18,11 @@ from typing import Any
 
 import msgspec
 
-from .errors import TconvError, from_json
+from .errors import TconvError, Unavailable, from_json
 from .forkserver import OUT_OF_MEMORY
 
 TAIL_LINES = 15
+TAIL_BYTES = 1 << 16
 PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait for each other sleep: on a busy machine spinning cost a third of the time."""
 
@@ -73,6 +74,7 @@ class Processes:
             env={**PATIENT, **os.environ},
         )
         self._waiting: dict[str, queue.Queue[dict[str, Any]]] = {}
+        self._is_dead = False
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -116,6 +118,9 @@ class Processes:
             timeout: seconds until the child is killed.
             memory_limit: bytes of private memory the child may have.
             environment: variables set in the child only.
+
+        Raises:
+            Unavailable: the fork server has died.
         """
         job, result = log.with_suffix(".job.json"), log.with_suffix(".result.json")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -155,10 +160,16 @@ class Processes:
         stdin = self._server.stdin
         assert stdin is not None
         try:
-            stdin.write(f"{job}\n".encode())
+            # A pipe whose reader is about to end still takes the line: only the listener knows.
+            if self._is_dead:
+                raise BrokenPipeError
+            stdin.write(os.fsencode(f"{job}\n"))
             stdin.flush()
         except OSError as error:
-            raise RuntimeError("The fork server has died.") from error
+            raise Unavailable(
+                "The fork server, which starts every job, has died.",
+                remedy="Most likely the machine ran out of memory: make room and run it again.",
+            ) from error
 
     def _listen(self) -> None:
         stdout = self._server.stdout
@@ -167,6 +178,7 @@ class Processes:
             message = json.loads(line)
             if waiting := self._waiting.get(message["job"]):
                 waiting.put(message)
+        self._is_dead = True
         for waiting in list(self._waiting.values()):
             waiting.put({"code": -signal.SIGKILL, "peak_memory": 0})
 
@@ -209,7 +221,8 @@ def _describe_end(code: int | None, timeout: float | None, crash: str | None) ->
 
 
 def read_tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log."""
-    with contextlib.suppress(OSError):
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    """Return the last lines of a log, or what fits of them."""
+    with contextlib.suppress(OSError), log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        return "\n".join(stream.read().decode(errors="replace").splitlines()[-lines:])
     return ""
