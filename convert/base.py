@@ -87,6 +87,11 @@ class SourceModel(Protocol):
     omitted: tuple[Omission, ...]
     """Outputs that are left out, known after the first run."""
 
+    @property
+    def narrowest(self) -> str:
+        """The narrowest floating-point dtype that it computes in."""
+        ...
+
     def run(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output, named and in order, in the source's own precision."""
         ...
@@ -179,3 +184,8 @@ class Target(Protocol):
     def inspect(self, path: Path) -> Signature:
         """Return what a file of this format declares."""
         ...
+
+
+def unused_note(name: str) -> str:
+    """Return what is said of an input that a target's file takes and does not read."""
+    return f"The input {name!r} reaches no output; it is kept, so that every target takes it."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ from ..errors import ConversionError, Unavailable, UsageProblem
 from ..extras import needs, version_of
 from ..report import Prepared
 from ..spec import Axis, Dim, Signature, TensorSpec
-from .base import Array, Arrays, Availability, ConvertOptions, SourceModel
+from .base import Array, Arrays, Availability, ConvertOptions, SourceModel, unused_note
 from .onnx_export import export_dynamo, export_torchscript
 from .onnx_graph import finish, read_signature, unused_inputs
 
@@ -61,18 +64,21 @@ class _Onnx:
         with needs("torch"):
             import onnx  # noqa: F401
             import onnxscript  # noqa: F401
+            import torch
         if not isinstance(model, TorchModel):
             raise ConversionError("This source can't become ONNX.", remedy="Use a torch model.")
         path = folder / self.filename
-        exported, notes = model.for_export(), []
+        if isinstance(model.flat.module, torch.jit.ScriptModule):
+            raise ConversionError(
+                "The model is TorchScript already, from which torch writes no ONNX.",
+                remedy="Let the factory return the torch.nn.Module that it was made from.",
+            )
+        exported, notes = model.for_export().widened(prepared.signature.outputs), []
         if exported is not model:
-            notes.append("Computed in float32 between bfloat16 ends: CPU kernels lack bfloat16.")
+            notes.append("Computed in float32 instead of bfloat16: CPU kernels lack that.")
         notes += EXPORTERS[recipe](exported, prepared.signature, path, options.opset)
         finish(path, prepared.signature)
-        notes += [
-            f"The input {name!r} reaches no output; it is kept, so that every target takes it."
-            for name in unused_inputs(path)
-        ]
+        notes += map(unused_note, unused_inputs(path))
         return Artifact(
             target=self.name,
             recipe=recipe,
@@ -88,9 +94,19 @@ class _Onnx:
         provider = PROVIDERS[_choose_device(device, onnxruntime.get_available_providers())]
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        session = onnxruntime.InferenceSession(
-            folder / self.filename, options, providers=[provider]
-        )
+        try:
+            session = onnxruntime.InferenceSession(
+                folder / self.filename, options, providers=[provider]
+            )
+        except MemoryError:
+            raise
+        except Exception as error:  # its exceptions have no type in common
+            traceback.print_exc()
+            reason = str(error).strip().partition("\n")[0].rpartition("] : ")[2]
+            raise ConversionError(
+                f"ONNX Runtime can't load the file: {reason.rstrip('.')}.",
+                remedy="Try the other --exporter, or another --opset.",
+            ) from error
         if session.get_providers()[0] != provider:
             raise Unavailable(
                 f"ONNX Runtime fell back to {session.get_providers()[0]} from {provider}.",
@@ -122,7 +138,8 @@ class _Session:
         self.device = "cuda" if session.get_providers()[0] == PROVIDERS["cuda"] else "cpu"
 
     def __call__(self, feeds: Arrays) -> dict[str, Array]:
-        if any(array.dtype.name == "bfloat16" for array in feeds.values()):
+        specs = (*self._signature.inputs, *self._signature.outputs)
+        if any(spec.dtype == "bfloat16" for spec in specs):
             values = self._run_bfloat16(feeds)
         else:
             values = self._session.run(None, dict(feeds))
@@ -131,7 +148,6 @@ class _Session:
 
     def _run_bfloat16(self, feeds: Arrays) -> list[Array]:
         """NumPy has no bfloat16, so tensors of it go in and come out as their bits."""
-        import ml_dtypes
         import numpy as np
         from onnx import TensorProto
         from onnxruntime import OrtValue
@@ -147,9 +163,19 @@ class _Session:
                 values[name] = OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
         outputs = self._session.run_with_ort_values(None, values)
         return [
-            output.numpy().view(ml_dtypes.bfloat16) if spec.dtype == "bfloat16" else output.numpy()
-            for output, spec in zip(outputs, self._signature.outputs, strict=True)
+            _read_bits(output) if "bfloat16" in output.data_type() else output.numpy()
+            for output in outputs
         ]
+
+
+def _read_bits(value: Any) -> Array:
+    """Return a tensor of bfloat16 that lies in the CPU's memory; its `numpy()` refuses."""
+    import ml_dtypes
+    import numpy as np
+
+    shape = tuple(value.shape())
+    bits = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    return np.array(bits, np.uint16).reshape(shape).view(ml_dtypes.bfloat16)
 
 
 def _with_ranges(declared: Signature, source: Signature) -> Signature:

@@ -13,7 +13,7 @@ import random
 import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,13 @@ from ..errors import UsageProblem
 from ..extras import needs
 from ..spec import BATCH, Axis, Domain, Signature, TensorSpec, parse_signature
 from .base import Array, SourceRequest
-from .torch_model import TorchModel, to_array
+from .torch_arguments import (
+    check_names,
+    frozen_arguments,
+    parameters_of,
+    sort_examples,
+)
+from .torch_model import TorchModel
 
 _FACTORY = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*)")
 
@@ -46,11 +52,14 @@ class _Python:
         torch.manual_seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
+        _ignore_compiling()
         module, given = _split(_call(_find_factory(request.model), request.model), request.model)
-        examples = _name_examples(module, given)
+        parameters = parameters_of(module)
+        found = sort_examples(parameters, given)
+        examples, constants = found.inputs, found.constants
         if request.inputs:
             signature = parse_signature(request.inputs)
-            _check_names(module, signature)
+            check_names(parameters, [*signature.input_names, *constants], "Add --input for")
         else:
             signature = _signature_of(examples, request.model)
         return TorchModel(
@@ -59,9 +68,24 @@ class _Python:
             examples=examples if _fits(signature, examples) else {},
             batch_declared=bool(request.inputs)
             and any(spec.is_batched for spec in signature.inputs),
-            frozen=_frozen(module, signature),
+            constants=constants,
+            frozen=frozen_arguments(parameters, signature.input_names, constants),
             device=request.device,
         )
+
+
+def _ignore_compiling() -> None:
+    """Leave models as they are where they ask for torch.compile: exporters refuse the result.
+
+    Only this process is changed, which loads this one model.
+    """
+    import torch
+
+    def leave(model: Any = None, **_options: Any) -> Any:
+        return model if model is not None else leave
+
+    torch.compile = leave
+    torch.nn.Module.compile = lambda *_, **_options: None  # type: ignore[method-assign]
 
 
 def _find_factory(model: str) -> Callable[[], Any]:
@@ -133,73 +157,6 @@ def _split(result: Any, model: str) -> tuple[Any, Any]:
     return module, given
 
 
-def _parameters(module: Any) -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(module.forward).parameters)
-
-
-def _name_examples(module: Any, given: Any) -> dict[str, Array]:
-    """Return the examples by argument name, in the order of the forward method's arguments."""
-    import torch
-
-    if given is None:
-        return {}
-    parameters = _parameters(module)
-    if not isinstance(given, Mapping):
-        positional = given if isinstance(given, tuple | list) else (given,)
-        given = dict(zip(_positional_names(parameters, len(positional)), positional, strict=False))
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    unknown = [name for name in given if name not in parameters and not open_ended]
-    if unknown:
-        raise UsageProblem(
-            f"The example input {unknown[0]!r} is no argument of the model.",
-            remedy=f"It takes: {', '.join(parameters)}.",
-        )
-    ordered = [name for name in parameters if name in given]
-    ordered += [name for name in given if name not in parameters]
-    for name in ordered:
-        if not isinstance(given[name], torch.Tensor):
-            raise UsageProblem(
-                f"The example input {name!r} is no tensor but {type(given[name]).__name__}.",
-                remedy="Leave it out to keep its default, or wrap the model so that it is fixed.",
-            )
-    return {name: to_array(given[name]) for name in ordered}
-
-
-def _positional_names(parameters: dict[str, inspect.Parameter], count: int) -> list[str]:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [name for name, p in parameters.items() if p.kind in kinds]
-    if count > len(names):
-        raise UsageProblem(
-            f"The factory gives {count} example inputs, but the model takes {len(names)}.",
-            remedy="Give the examples as a dict from argument name to tensor.",
-        )
-    return names[:count]
-
-
-def _check_names(module: Any, signature: Signature) -> None:
-    parameters = _parameters(module)
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
-    unknown = [name for name in signature.input_names if name not in parameters]
-    if unknown:
-        raise UsageProblem(
-            f"The model takes no input called {unknown[0]!r}.",
-            remedy=f"It takes: {', '.join(parameters)}.",
-        )
-    needed = [
-        name
-        for name, p in parameters.items()
-        if p.default is p.empty
-        and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-        and name not in signature.input_names
-    ]
-    if needed:
-        raise UsageProblem(
-            f"The model needs the input {needed[0]!r} too.",
-            remedy=f"Add --input '{needed[0]}:dtype[…]'.",
-        )
-
-
 def _signature_of(examples: dict[str, Array], model: str) -> Signature:
     """Return the examples' shapes; their first axis is taken for the batch if all share its size.
 
@@ -254,14 +211,6 @@ def _fits(signature: Signature, examples: dict[str, Array]) -> bool:
         and all(isinstance(d, Axis) or d == s for d, s in zip(spec.shape, array.shape, strict=True))
         for spec, array in zip(signature.inputs, examples.values(), strict=True)
     )
-
-
-def _frozen(module: Any, signature: Signature) -> dict[str, str]:
-    return {
-        name: repr(parameter.default)
-        for name, parameter in _parameters(module).items()
-        if name not in signature.input_names and parameter.default is not parameter.empty
-    }
 
 
 SOURCE = _Python()

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from ..errors import TconvError, UsageProblem
+from ..errors import UsageProblem
 from ..report import Omission
-from ..spec import Signature
+from ..spec import Signature, TensorSpec
 from .base import Array, Arrays
+from .torch_arguments import given_by_place, parameters_of
 from .torch_modes import float64_mode, index_recorder
-
-FINGERPRINT_VALUES = 4096
-"""How many values of each tensor go into the fingerprint."""
+from .torch_outputs import name_outputs, why_omitted
+from .torch_tensors import dtype_name, some_bytes, to_array, to_tensor
 
 
 class TorchModel:
@@ -44,6 +41,7 @@ class TorchModel:
         self.padding: int | None = None
         self.device = choose_device(device)
         self._before_export = before_export
+        _check_weights(module)
         self.flat = flatten(module.eval().to(self.device), signature.input_names, constants or {})
 
     @property
@@ -57,7 +55,10 @@ class TorchModel:
 
     def run(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output, by name, in the module's own precision."""
-        return {name: to_array(value) for name, value in self._outputs(feeds).items()}
+        return {
+            name: to_array(value, f"The output {name!r}")
+            for name, value in self._outputs(feeds).items()
+        }
 
     def run_double(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output as computed in float64."""
@@ -79,25 +80,56 @@ class TorchModel:
             values = self.flat(*self.tensors(feeds))
         return dict(zip(self.flat.output_names, values, strict=True))
 
+    @property
+    def narrowest(self) -> str:
+        """The narrowest floating-point dtype that it computes in."""
+        used = {dtype_name(tensor) for tensor in self.flat.state_dict().values()}
+        used |= {spec.dtype for spec in self.signature.inputs}
+        return next((name for name in ("bfloat16", "float16") if name in used), "float32")
+
     def for_export(self) -> TorchModel:
-        """Return the model as exporters should see it, itself unless it computes in bfloat16."""
+        """Return the model, as exporters should see it."""
         if self._before_export is not None:
             self._before_export()
-        if not any(spec.dtype == "bfloat16" for spec in self.signature.inputs):
+        return self
+
+    def widened(self, outputs: tuple[TensorSpec, ...]) -> TorchModel:
+        """Return the model computing in float32 between its ends; itself if it has no bfloat16.
+
+        Args:
+            outputs: what it gives.
+        """
+        if self.narrowest != "bfloat16":
             return self
         wide = copy.copy(self)
-        wide.flat = widen(self.flat)
+        wide.flat = widen(self.flat, outputs)
         return wide
 
     def fingerprint(self) -> str:
         """Return a digest over a part of every parameter and buffer."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.flat.state_dict(keep_vars=True).items()):
-            values = tensor.detach().reshape(-1)
-            step = max(1, len(values) // FINGERPRINT_VALUES)
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(to_array(values[::step].contiguous()).tobytes())
+            if dtype_name(tensor):  # a module may keep other things there too
+                digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+                digest.update(some_bytes(tensor))
         return digest.hexdigest()
+
+
+def _check_weights(module: Any) -> None:
+    import torch
+
+    weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for name, tensor in weights.items():
+        if torch.nn.parameter.is_lazy(tensor):
+            raise UsageProblem(
+                f"The weight {name!r} is not initialised: its layer has seen no input yet.",
+                remedy="Call the model once inside the factory, and load its weights.",
+            )
+        if tensor.is_meta:
+            raise UsageProblem(
+                f"The weight {name!r} is on the meta device: it has a shape and no values.",
+                remedy="Load the weights inside the factory, after to_empty(device='cpu').",
+            )
 
 
 def choose_device(device: str) -> str:
@@ -118,6 +150,8 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
     """
     import torch
 
+    by_place = given_by_place(parameters_of(module), (*input_names, *constants))
+
     class Flat(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -127,16 +161,18 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
             self.omitted: dict[str, str] = {}
 
         def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            result = self.module(**dict(zip(self.input_names, inputs, strict=True)), **constants)
+            given = {**dict(zip(self.input_names, inputs, strict=True)), **constants}
+            placed = [given.pop(name) for name in by_place]
+            result = self.module(*placed, **given)
             names, values, omitted = [], list(inputs), {}
-            for name, leaf in walk_outputs(result):
+            for name, leaf in name_outputs(result, self.input_names):
                 if isinstance(leaf, torch.Tensor):
                     # An output of its own, where the module returns an input or repeats itself.
                     repeated = any(leaf is value for value in values)
                     names.append(name)
                     values.append(leaf.clone() if repeated else leaf)
                 else:
-                    omitted[name] = _why_omitted(leaf)
+                    omitted[name] = why_omitted(leaf)
             self.output_names, self.omitted = tuple(names), omitted
             return tuple(values[len(inputs) :])
 
@@ -147,96 +183,21 @@ def flatten(module: Any, input_names: Sequence[str], constants: Mapping[str, Any
     return flat
 
 
-def widen(flat: Any) -> Any:
-    """Return a copy of `flat` that takes and gives bfloat16, but computes in float32."""
+def widen(flat: Any, outputs: tuple[TensorSpec, ...]) -> Any:
+    """Return a copy of `flat` that computes in float32 and gives `outputs`."""
     import torch
 
     class Wide(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.flat = copy.deepcopy(flat).float()
+            self.input_names = flat.input_names
 
         def forward(self, *inputs: Any) -> tuple[Any, ...]:
-            wide = [x.float() if x.dtype == torch.bfloat16 else x for x in inputs]
+            values = self.flat(*(x.float() if x.dtype == torch.bfloat16 else x for x in inputs))
             return tuple(
-                y.to(torch.bfloat16) if y.dtype == torch.float32 else y for y in self.flat(*wide)
+                value.to(getattr(torch, spec.dtype))
+                for value, spec in zip(values, outputs, strict=True)
             )
 
     return Wide().eval()
-
-
-def walk_outputs(result: Any) -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of what a module returned, named by its key path.
-
-    A single tensor is `output`, a tuple's items are `output_0` …; deeper keys are joined by `_`.
-
-    Raises:
-        UsageProblem: two leaves have one name, or there is no tensor at all.
-    """
-    leaves = list(_walk(result, ()))
-    names = ["_".join(path) if path else "output" for path, _ in leaves]
-    if isinstance(result, tuple | list) and not hasattr(result, "_fields"):
-        names = [f"output_{name}" for name in names]
-    repeated = {name for name in names if names.count(name) > 1}
-    if repeated:
-        raise UsageProblem(
-            f"Several outputs would be called {sorted(repeated)}.",
-            remedy="Rename the keys so that joining them with '_' gives different names.",
-        )
-    if not any(hasattr(leaf, "shape") for _, leaf in leaves):
-        raise UsageProblem(
-            f"The model returns no tensor but {type(result).__name__}.",
-            remedy="Return a tensor, or a tuple, list, dict or dataclass of tensors.",
-        )
-    yield from zip(names, (leaf for _, leaf in leaves), strict=True)
-
-
-def _walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items()]
-    elif hasattr(value, "_fields"):
-        items = [(name, getattr(value, name)) for name in value._fields]
-    elif isinstance(value, tuple | list):
-        items = [(str(position), item) for position, item in enumerate(value)]
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        items = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
-    else:
-        yield path, value
-        return
-    for key, item in items:
-        yield from _walk(item, (*path, key))
-
-
-def _why_omitted(leaf: Any) -> str:
-    return "it is None" if leaf is None else f"it is no tensor but {type(leaf).__name__}"
-
-
-def to_tensor(array: Array, device: str = "cpu") -> Any:
-    """Return a torch tensor with the array's values; it never shares memory with it."""
-    import torch
-
-    if array.dtype.name == "bfloat16":
-        return torch.from_numpy(np.array(array.view(np.int16))).view(torch.bfloat16).to(device)
-    return torch.from_numpy(np.array(array)).to(device)
-
-
-def to_array(tensor: Any) -> Array:
-    """Return a NumPy array with the tensor's values.
-
-    Raises:
-        TconvError: the tensor is sparse, complex or quantised.
-    """
-    import torch
-
-    tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
-        array: Array = tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-        return array
-    if tensor.is_sparse or tensor.is_quantized or tensor.is_complex():
-        raise TconvError(
-            f"An output is a {tensor.layout} tensor of {tensor.dtype}, which no target can hold.",
-            remedy="Return dense, real tensors.",
-        )
-    return tensor.numpy()  # type: ignore[no-any-return]

@@ -13,9 +13,10 @@ from ..errors import ConversionError, Unavailable, UsageProblem
 from ..extras import needs, version_of
 from ..report import Prepared
 from ..spec import Axis, Signature, TensorSpec
-from .base import Array, Arrays, Availability, ConvertOptions, SourceModel
-from .torch_model import TorchModel, to_array, to_tensor
+from .base import Array, Arrays, Availability, ConvertOptions, SourceModel, unused_note
+from .torch_model import TorchModel
 from .torch_modes import inlined_functions
+from .torch_tensors import to_array, to_tensor
 from .tracer import tracer_warnings
 
 SERVED_DTYPES = (
@@ -66,7 +67,7 @@ class _TorchScript:
             signature=prepared.signature,
             wire_names=_wire_names(prepared.signature),
             versions=version_of("torch"),
-            notes=tuple(notes),
+            notes=(*notes, *map(unused_note, _unused_inputs(module, prepared.signature))),
         )
 
     def open(self, folder: Path, artifact: Artifact, device: str) -> _Script:
@@ -76,7 +77,15 @@ class _TorchScript:
         if device == "cuda" and not has_cuda:
             raise Unavailable("torch finds no GPU here.", remedy="Use --device cpu.")
         chosen = "cuda" if device != "cpu" and has_cuda else "cpu"
-        module = torch.jit.load(str(folder / self.filename), map_location=chosen)  # type: ignore[no-untyped-call]
+        try:
+            module = torch.jit.load(str(folder / self.filename), map_location=chosen)  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            traceback.print_exc()
+            reason = next((line for line in str(error).splitlines() if line.strip()), "no reason")
+            raise ConversionError(
+                f"libtorch can't load the file: {reason.rstrip('.')}.",
+                remedy="Replace what libtorch does not know in the model, or use another target.",
+            ) from error
         return _Script(module, artifact.signature, chosen)
 
     def inspect(self, path: Path) -> Signature:
@@ -131,6 +140,11 @@ def _trace(model: TorchModel) -> Any:
     module = _named(exported.flat, names) if _are_arguments(names) else exported.flat
     with inlined_functions():
         return torch.jit.trace(module, exported.tensors(exported.examples), check_trace=False)  # type: ignore[no-untyped-call]
+
+
+def _unused_inputs(module: Any, signature: Signature) -> list[str]:
+    values = list(module.inlined_graph.inputs())[1:]
+    return [n for n, v in zip(signature.input_names, values, strict=False) if not v.uses()]
 
 
 def _named(flat: Any, names: Sequence[str]) -> Any:

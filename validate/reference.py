@@ -37,7 +37,7 @@ NOISE_ROWS = 1
 """How many rows of a pool are run in float64."""
 REPEATED_ROWS = 2
 """How many rows the source is run on twice."""
-ROUNDING = 1e-3
+ROUNDING = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Float64 that differs by more has taken another path (a saturated mask, a branch): no rounding."""
 VERSIONS = ("torch", "transformers", "numpy")
 
@@ -53,6 +53,8 @@ def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) ->
     workspace = Path(folder)
     source = find_source(asked.model)
     model = source.load(asked, workspace / "source")
+    # Before it runs: a module may count its calls in a buffer.
+    fingerprint = model.fingerprint()
     _check_repeatable(model, asked.seed)
     found = find_batch(model, asked.seed, max_batch_size)
     study = _Study(model, found, SampleStore(workspace / "samples"), asked.seed)
@@ -66,7 +68,7 @@ def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) ->
         frozen=model.frozen,
         omitted=model.omitted,
         notes=tuple(study.notes),
-        fingerprint=model.fingerprint(),
+        fingerprint=fingerprint,
         versions=version_of(*VERSIONS),
     )
     built: dict[str, Any] = msgspec.to_builtins(prepared)
@@ -219,7 +221,7 @@ class _Study:
             found = compare(
                 actual, expected, float("inf"), typical=typical, by_row=self.batch > 0
             ).error
-            if found < ROUNDING:
+            if found < ROUNDING[self.model.narrowest]:
                 self.noise[name] = max(self.noise.get(name, 0.0), found)
             else:
                 self._note(f"Float64 takes {name!r} elsewhere (by {found:.2g}): no noise was used.")
