@@ -51,7 +51,7 @@ class Domain(msgspec.Struct, frozen=True):
     """The values an input may hold.
 
     `real`: any number around `low`..`high`. `integer`: whole numbers, both ends included.
-    `mask`: ones, then zeros to the right (padding), at least one 1 in a row. `binary`: 0 or 1.
+    `mask`: in a row `low` ones or more, and zeros (padding) on one side. `binary`: 0 or 1.
     """
 
     kind: Literal["real", "integer", "mask", "binary"] = "real"

@@ -45,7 +45,8 @@ def find_config(request: SourceRequest, *, local_only: bool) -> Any:
 def first_line(error: Exception) -> str:
     """Return the start of what an exception says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+    told = 2 if lines and lines[0].endswith(":") else 1
+    return " ".join(lines[:told]) or type(error).__name__
 
 
 def _hub_answers() -> bool:

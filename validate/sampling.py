@@ -124,7 +124,7 @@ def _values(
         limit = LIMITS.get(spec.dtype, 3e38)
         return np.clip(_reals(domain, shape, kind, random), -limit, limit).astype(dtype)
     if domain is not None and domain.kind == "mask":
-        return _mask(shape, random).astype(dtype)
+        return _mask(domain, shape, random).astype(dtype)
     if spec.dtype == "bool" or (domain is not None and domain.kind == "binary"):
         return random.integers(0, 2, shape).astype(dtype)
     domain = domain or Domain("integer", 0, 1)
@@ -158,20 +158,24 @@ def _reals(
     return np.asarray(values * factor)
 
 
-def _mask(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """Return ones with padding to the right; the first row is whole, and none is all padding."""
-    lengths = random.integers(1, shape[-1] + 1, shape[:-1])
-    lengths.reshape(-1)[:1] = shape[-1]
-    return np.asarray(np.arange(shape[-1]) < lengths[..., None])
+def _mask(domain: Domain, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Return ones, and padding on one side: the first row is whole, the next right, then left."""
+    longest = shape[-1]
+    lengths = random.integers(min(max(1, int(domain.low)), longest), longest + 1, shape[:-1])
+    lengths.reshape(-1)[:1] = longest
+    places = np.arange(longest)
+    left = np.arange(lengths.size).reshape(lengths.shape)[..., None] % 2 == 0
+    return np.where(left, places >= longest - lengths[..., None], places < lengths[..., None])
 
 
 def _pad(signature: Signature, arrays: dict[str, Array], padding: int) -> None:
     """Put the padding id where the mask of the same shape says there is nothing."""
-    masks = [s for s in signature.inputs if s.domain is not None and s.domain.kind == "mask"]
-    for mask in masks:
-        for spec in signature.inputs:
-            inside = spec.domain is not None and spec.domain.kind == "integer"
-            if inside and spec.shape == mask.shape and spec.domain.high > padding > 1:  # type: ignore[union-attr]
+    domains = [(spec, spec.domain) for spec in signature.inputs if spec.domain is not None]
+    for mask in [spec for spec, domain in domains if domain.kind == "mask"]:
+        for spec, domain in domains:
+            # What has but two values is no token.
+            is_tokens = domain.kind == "integer" and domain.high >= max(padding, 2)
+            if is_tokens and spec.shape == mask.shape:
                 arrays[spec.name][arrays[mask.name] == 0] = padding
 
 

@@ -150,12 +150,19 @@ def test_inputs_and_rows_all_differ() -> None:
 
 
 @given(st.integers(0, 9), st.integers(1, 9), st.integers(1, 12))
-def test_a_mask_pads_to_the_right(seed: int, rows: int, length: int) -> None:
+def test_a_mask_pads_on_one_side(seed: int, rows: int, length: int) -> None:
     spec = TensorSpec("m", "int64", (Axis("batch"), Axis("n")), Domain("mask", 0, 1))
     mask = draw(Signature((spec,)), {"batch": rows, "n": length}, "ordinary", seed)["m"]
     assert mask[0].all()
-    assert mask[:, 0].all()
-    assert (np.diff(mask, axis=1) <= 0).all()
+    assert mask.any(axis=1).all()
+    assert (np.diff(mask[1::2], axis=1) <= 0).all()
+    assert (np.diff(mask[::2], axis=1) >= 0).all()
+
+
+def test_a_mask_has_as_many_ones_as_its_domain_asks_for() -> None:
+    spec = TensorSpec("m", "int64", (Axis("batch"), Axis("n")), Domain("mask", 10, 1))
+    mask = draw(Signature((spec,)), {"batch": 64, "n": 12}, "ordinary", 0)["m"]
+    assert set(mask.sum(axis=1)) == {10, 11, 12}
 
 
 def test_the_padding_id_stands_where_the_mask_is_0() -> None:
@@ -166,6 +173,17 @@ def test_the_padding_id_stands_where_the_mask_is_0() -> None:
     assert (feeds["ids"][feeds["mask"] == 0] == 50).all()
     assert (feeds["mask"] == 0).any()
     assert {0, 99} <= set(feeds["ids"].ravel().tolist())
+
+
+@pytest.mark.parametrize("padding", [0, 1, 98], ids=["first id", "second id", "last id"])
+def test_any_token_can_be_the_padding(padding: int) -> None:
+    shape = (Axis("batch"), Axis("n"))
+    ids = TensorSpec("ids", "int64", shape, Domain("integer", 0, 98))
+    kinds = TensorSpec("kinds", "int64", shape, Domain("integer", 0, 1))
+    mask = TensorSpec("mask", "int64", shape, Domain("mask", 0, 1))
+    feeds = draw(Signature((ids, kinds, mask)), {"batch": 8, "n": 16}, "ordinary", 0, padding)
+    assert (feeds["ids"][feeds["mask"] == 0] == padding).all()
+    assert len(set(feeds["kinds"][feeds["mask"] == 0])) == 2
 
 
 @pytest.mark.parametrize(
