@@ -62,8 +62,9 @@ def _load(workspace: Workspace, prepared: Prepared, request: SourceRequest) -> S
     model = source_named(prepared.source).load(request, workspace.folder / "source")
     if model.fingerprint() != prepared.fingerprint:
         raise UsageProblem(
-            f"{request.model} gives other weights each time it is loaded.",
-            remedy="Let the factory load or seed its weights, so that two calls agree.",
+            f"{request.model} gives other weights than it did before.",
+            remedy="Let the factory load or seed its weights, so that every call gives the same. "
+            "If you have changed the model, run `tconv build` again.",
         )
     store = SampleStore(workspace.samples)
     model.examples = _example(store, store.read_index(), prepared)

@@ -15,6 +15,12 @@ SEVERITY = (BUG, 1, 4, 3)
 """Which exit code stands for a build of several targets: the first of these that occurs."""
 
 
+TRACER_WORDS = ("Converting", "Iterating", "Using")
+"""How the tracer's warnings about a frozen value begin; others are about constants."""
+BRANCH = "Python boolean"
+WITHOUT_BRANCH = "Write the branch there with torch.where, or convert with --script."
+
+
 class ChildBugError(Exception):
     """A child process met an error that tconv did not foresee; its traceback is the message."""
 
@@ -72,8 +78,11 @@ def _crashed(stage: str, crash: Crash) -> NotConverted:
 
 def quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
     """Add the lines at which a tracer said that it froze a value: the likeliest culprits."""
-    frozen = [note for note in artifact.notes if "Converting" in note or "Iterating" in note]
+    frozen = [note for note in artifact.notes if any(word in note for word in TRACER_WORDS)]
     if not frozen:
         return verdict
     problem = f"{verdict.problem} The tracer froze a value at {'; '.join(frozen)}."
-    return msgspec.structs.replace(verdict, problem=problem)
+    remedy = verdict.remedy
+    if any(BRANCH in note for note in frozen):
+        remedy = f"{WITHOUT_BRANCH} {remedy}"
+    return msgspec.structs.replace(verdict, problem=problem, remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import time
@@ -16,7 +17,7 @@ from .artifact import Artifact
 from .convert.base import Target
 from .convert.gpu import count_gpus
 from .convert.registry import find_source, find_target
-from .errors import TconvError
+from .errors import ConversionError, TconvError, UsageProblem
 from .export.config import render_config
 from .export.repository import export_version, next_version
 from .outcome import (
@@ -30,6 +31,7 @@ from .process import Cost, Crash, Finished, Processes
 from .report import (
     Attempt,
     Failed,
+    NotConverted,
     NotJudged,
     Passed,
     PreflightOnly,
@@ -39,7 +41,7 @@ from .report import (
     Verdict,
 )
 from .request import BuildRequest, check_request
-from .workspace import Workspace
+from .workspace import Workspace, check_room, writing
 
 __all__ = ["BuildRequest", "Run", "build"]
 
@@ -63,15 +65,15 @@ def build(
     """
     check_request(request)
     run = Run(request, watch, processes)
-    run.workspace.clear()
-    run.workspace.write("request.json", request)
     with run:
+        run.workspace.clear()
+        run.workspace.write("request.json", request)
         run.prepare()
         for target in with_bases(request.targets):
             run.convert_and_validate(target)
         for name in request.targets:
             run.export(name)
-    return run.finish()
+        return run.finish()
 
 
 def with_bases(names: Iterable[str]) -> list[Target]:
@@ -95,8 +97,10 @@ class Run:
         self.prepare_cost: Cost | None = None
         self._started = time.monotonic()
         self._processes, self._borrowed = processes, processes is not None
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Run:
+        self._held.enter_context(self.workspace.locked())
         if self._borrowed:
             return self
         source = find_source(self.request.source.model)
@@ -106,18 +110,26 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._processes is not None and not self._borrowed:
-            self._processes.close()
+        with self._held:
+            if self._processes is not None and not self._borrowed:
+                self._processes.close()
 
     def _child(self, job: str, log: str, **arguments: Any) -> Finished:
+        """Run a job; what the request is to blame for, or the disk, is no matter of a target."""
         assert self._processes is not None
-        return self._processes.run(
-            f"tconv.jobs:{job}",
-            {"folder": str(self.workspace.folder), **arguments},
-            log=self.workspace.log(log),
-            timeout=self.request.timeout,
-            memory_limit=self.request.memory_limit,
-        )
+        with writing(self.workspace.folder):
+            ended = self._processes.run(
+                f"tconv.jobs:{job}",
+                {"folder": str(self.workspace.folder), **arguments},
+                log=self.workspace.log(log),
+                timeout=self.request.timeout,
+                memory_limit=self.request.memory_limit,
+            )
+        if ended.failure is not None:
+            check_room(self.workspace.folder)
+        if isinstance(ended.failure, UsageProblem):
+            raise ended.failure
+        return ended
 
     def prepare(self) -> Prepared:
         """Study the source and keep what was found."""
@@ -210,23 +222,28 @@ class Run:
         if not isinstance(report.verdict, Passed) or report.artifact is None:
             return report
         self.watch(name, "export", self.request.repository)
-        target, model = find_target(name), f"{self.request.name}_{name}"
-        repository = Path(self.request.repository)
+        try:
+            report = msgspec.structs.replace(
+                report, exported=str(self._export(name, report.artifact))
+            )
+        except ConversionError as error:  # no server could run it; the other targets go on
+            verdict = NotConverted(error.problem, error.remedy)
+            report = msgspec.structs.replace(report, verdict=verdict)
+        self.keep(report)
+        return report
+
+    def _export(self, name: str, artifact: Artifact) -> Path:
+        model, repository = f"{self.request.name}_{name}", Path(self.request.repository)
         config = render_config(
             model,
-            report.artifact,
-            target.platform,
+            artifact,
+            find_target(name).platform,
             self.workspace.prepared().batching,
             self.request.config,
             next_version(repository / model),
             has_gpu=count_gpus() > 0,
         )
-        folder = export_version(
-            repository, model, report.artifact, self.workspace.artifact(name), config
-        )
-        report = msgspec.structs.replace(report, exported=str(folder))
-        self.keep(report)
-        return report
+        return export_version(repository, model, artifact, self.workspace.artifact(name), config)
 
     def keep(self, report: TargetReport) -> None:
         """Write what is known of a target."""

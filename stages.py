@@ -36,11 +36,11 @@ def run_stage(
     request = _amend(workspace.read("request.json", BuildRequest), folder, given)
     check_request(request)
     workspace.prepared()
-    workspace.write("request.json", request)
     run = Run(request, watch)
     with run:
+        workspace.write("request.json", request)
         _STAGES[stage](run)
-    return run.finish(), request
+        return run.finish(), request
 
 
 def _amend(request: BuildRequest, folder: Path, given: dict[str, Any]) -> BuildRequest:

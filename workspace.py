@@ -7,15 +7,17 @@ build/NAME/samples/               the sweep, with the source's answers
 build/NAME/artifacts/onnx/        an artifact's files
 build/NAME/artifacts/onnx.json    what is known of it                  (report.TargetReport)
 build/NAME/logs/                  a log a child process, and the job that runs it again
+build/NAME/.lock               held by who works in it
 build/NAME/report.json            the whole record                     (report.Report)
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +27,11 @@ from .errors import TconvError, Unavailable, UsageProblem
 from .report import Prepared, Report, TargetReport
 
 T = TypeVar("T")
+
+LOCK = ".lock"
+"""Empty; who works in the folder holds it, and the kernel lets go of it when they end."""
+FULL = 1 << 20
+"""A disk with fewer bytes left is full."""
 
 
 class Workspace:
@@ -45,6 +52,28 @@ class Workspace:
     def log(self, name: str) -> Path:
         """Return the log of one job."""
         return self.folder / "logs" / f"{name}.log"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from working in the folder.
+
+        Raises:
+            Unavailable: one does already.
+        """
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / LOCK).open("w")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise Unavailable(
+                    f"Another tconv is at work in {self.folder}.",
+                    remedy="Wait until it is done, or choose another --name or --output.",
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+            yield
 
     def clear(self) -> None:
         """Remove what an earlier build left, but not what the source needs to be the same."""
@@ -99,7 +128,7 @@ class Workspace:
         return self.read("report.json", Report)
 
 
-@contextmanager
+@contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Explain what keeps `path` from being written.
 
@@ -110,7 +139,30 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if not _is_about(error, path):
+            raise
         raise explain_write(error, path) from error
+
+
+def _is_about(error: OSError, path: Path) -> bool:
+    """Whether an error is of the file system, and not of a file that lies elsewhere."""
+    if error.errno is None:
+        return False
+    if not isinstance(error.filename, str):
+        return True
+    place = Path(error.filename).absolute()
+    return str(place).startswith(str(path)) or path.is_relative_to(place)
+
+
+def check_room(folder: Path) -> None:
+    """Say so where what failed may have failed for want of room: few libraries do.
+
+    Raises:
+        Unavailable: the disk is full.
+    """
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(folder).free < FULL:
+            raise explain_write(OSError(errno.ENOSPC, ""), folder)
 
 
 def explain_write(error: OSError, path: Path) -> TconvError:

@@ -77,13 +77,17 @@ class _Onnx:
         if exported is not model:
             notes.append("Computed in float32 instead of bfloat16: CPU kernels lack that.")
         notes += EXPORTERS[recipe](exported, prepared.signature, path, options.opset)
-        finish(path, prepared.signature)
+        try:
+            finish(path, prepared.signature)
+            signature = read_signature(path)
+        except UsageProblem as error:  # of the file, which is the exporter's and not the user's
+            raise ConversionError(error.problem, remedy="Try the other --exporter.") from error
         notes += map(unused_note, unused_inputs(path))
         return Artifact(
             target=self.name,
             recipe=recipe,
             files=list_files(folder),
-            signature=_with_ranges(read_signature(path), prepared.signature),
+            signature=_with_ranges(signature, prepared.signature),
             versions=version_of("torch", "onnx", "onnxscript", "onnxruntime", "onnxruntime-gpu"),
             notes=tuple(notes),
         )

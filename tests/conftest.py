@@ -1,4 +1,4 @@
-"""What several folders of tests share: real servers."""
+"""What several folders of tests share: real servers, and builds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any
 
 import pytest
 
+from tconv.convert.base import SourceRequest
 from tconv.errors import MissingExtra
 from tconv.export.installation import find_server
 from tconv.export.triton import LocalTriton
+from tconv.pipeline import build
+from tconv.process import Processes
+from tconv.report import Report
+from tconv.request import BuildRequest
 
 StartTriton = Callable[..., LocalTriton]
+Build = Callable[..., Report]
+
+MODELS = Path(__file__).parent / "models"
+PRELOAD = ("torch", "torch.export", "torch.onnx", "onnxscript", "onnx", "onnxruntime")
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +40,30 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartTriton]:
             return running.start(repository, **{"log": log, **options})
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Give one fork server to all builds: starting one costs seconds."""
+    with Processes(PRELOAD) as shared:
+        yield shared
+
+
+@pytest.fixture
+def build_model(processes: Processes, tmp_path: Path) -> Build:
+    """Build a factory of `tests/models`: `build_model("traps:plain_mlp", timeout=5.0)`."""
+
+    def run(model: str, *inputs: str, targets: str = "torchscript,onnx", **options: Any) -> Report:
+        file, _, factory = model.partition(":")
+        path = MODELS / f"{file}.py"
+        request = BuildRequest(
+            source=SourceRequest(f"{path}:{factory}", inputs),
+            targets=tuple(targets.split(",")),
+            name=factory,
+            output=str(tmp_path / "build"),
+            repository=str(tmp_path / "models"),
+            **options,
+        )
+        return build(request, processes=processes)
+
+    return run

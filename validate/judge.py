@@ -151,10 +151,7 @@ def _advise(failed: list[Check], asked: int, pools: Mapping[str, Pool]) -> str:
     if len(failed) == asked:
         return "Nothing agrees: try another --exporter, or look at the conversion's log."
     if kinds and kinds <= {"flipped", "large", "zero"}:
-        return (
-            "It agrees on ordinary values only: a branch on a value was frozen. "
-            "Write it with torch.where, or convert with --script."
-        )
+        return "It agrees on ordinary values only: a value of the example was frozen."
     if all(why != "as it is" for why in whys) and any("row" in why for why in whys):
         return (
             "It depends on the batch: a size was frozen at the example's, or rows are mixed. "
