@@ -28,7 +28,8 @@ def axis_values(axis: Axis) -> tuple[int, ...]:
     """Return the sizes an axis is tried at: smallest, usual, an odd one, largest."""
     low, high = axis.min, axis.max if axis.max is not None else axis.min + UNLIMITED - 1
     usual = min(max(low + 1, USUAL), high)
-    odd = (low + high) // 2 | 1
+    # The largest is dear enough: the odd one need not be half as large.
+    odd = 2 * usual + 1 if 2 * usual + 1 < high else (low + high) // 2 | 1
     return tuple(sorted({low, usual, min(odd, high), high}))
 
 
