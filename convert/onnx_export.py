@@ -134,6 +134,8 @@ def _reason(error: Exception) -> str:
     lines = [line.strip(" -") for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if line.startswith(("You marked", "Could not guard"))]
     first = (marked or lines or ["no message"])[0].split(". ")[0].rstrip(".")
+    if first.startswith("Failed to") and error.__cause__ is not None:
+        first += f": {str(error.__cause__).strip().splitlines()[0].rstrip('.')}"
     places = [match for match in _USER_LINE.finditer(text) if is_user_code(match["file"])]
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_code(f.filename)]
     inside = [f for f in frames if f.name == "forward"]

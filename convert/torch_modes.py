@@ -84,8 +84,9 @@ def export_friendly_mode() -> AbstractContextManager[Any]:
     """Return a context that replaces what the ONNX exporters translate wrongly.
 
     `repeat_interleave` by a number becomes unsqueeze, expand, flatten: the TorchScript exporter's
-    own version has a bad Reshape for every shape but the example's. Attention of a query that may
-    see no key at all is zero, as in torch: the graph's softmax would give the mean of all values.
+    own version has a bad Reshape for every shape but the example's. `1.0 - whole numbers`, as is
+    written of masks, gets its cast: torch.onnx finds no overload for it. Attention of a query that
+    may see no key at all is zero, as in torch: the graph's softmax would give all values' mean.
     """
     import torch
     from torch.nn.functional import scaled_dot_product_attention
@@ -100,9 +101,18 @@ def export_friendly_mode() -> AbstractContextManager[Any]:
                 return _repeat(func, *args, **kwargs)
             if func is scaled_dot_product_attention:
                 return _attend(func, *args, **kwargs)
+            if func is torch.Tensor.__rsub__ and isinstance(args[1], float):
+                return func(_as_float(args[0]), args[1])
             return func(*args, **kwargs)
 
     return Friendly()
+
+
+def _as_float(tensor: Any) -> Any:
+    import torch
+
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return tensor.to(torch.get_default_dtype()) if is_whole else tensor
 
 
 def _attend(
