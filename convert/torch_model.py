@@ -16,6 +16,8 @@ from .torch_modes import float64_mode, index_recorder
 from .torch_outputs import name_outputs, why_omitted
 from .torch_tensors import dtype_name, some_bytes, to_array, to_tensor
 
+BY_PRECISION = ("bfloat16", "float16", "float32", "float64")
+
 
 class TorchModel:
     """A `SourceModel` of torch: `module` with the arguments that are not inputs held fixed."""
@@ -85,7 +87,7 @@ class TorchModel:
         """The narrowest floating-point dtype that it computes in."""
         used = {dtype_name(tensor) for tensor in self.flat.state_dict().values()}
         used |= {spec.dtype for spec in self.signature.inputs}
-        return next((name for name in ("bfloat16", "float16") if name in used), "float32")
+        return next((name for name in BY_PRECISION if name in used), "float32")
 
     def for_export(self) -> TorchModel:
         """Return the model, as exporters should see it."""

@@ -22,7 +22,17 @@ StartTriton = Callable[..., LocalTriton]
 Build = Callable[..., Report]
 
 MODELS = Path(__file__).parent / "models"
-PRELOAD = ("torch", "torch.export", "torch.onnx", "onnxscript", "onnx", "onnxruntime")
+PRELOAD = (
+    "torch.export._trace",
+    "torch.onnx",
+    "onnxscript.function_libs.torch_lib.ops",
+    "onnxruntime",
+    "tconv.jobs",
+    "tconv.convert.onnx",
+    "tconv.convert.torchscript",
+    "tconv.convert.python",
+)
+"""What a conversion imports: done once here, where a build alone would gain nothing by it."""
 
 
 @pytest.fixture(scope="session")

@@ -10,13 +10,13 @@ from ..report import Batching
 from ..spec import BATCH, Axis, Dim, Signature
 from .compare import compare, is_exact, magnitude
 from .sampling import Sizes, draw, split_batch, usual_sizes
-from .tolerance import FLOORS
+from .tolerance import floor
 
 ROWS = "n"
 """What the first axis is called once it has turned out to be no batch."""
 DEFAULT_LARGEST = 8
 PROBE_ROWS = 4
-SELECTIONS = ((PROBE_ROWS - 1,), (1, 0), (1, 1, 0))
+SELECTIONS = ((PROBE_ROWS - 1,), (0,), (1, 0), (1, 1, 0))
 
 Outputs = dict[str, Array]
 Observation = tuple[Sizes, dict[str, tuple[int, ...]]]
@@ -100,25 +100,33 @@ def _rename(signature: Signature, to: Dim) -> Signature:
 
 def _probe(model: SourceModel, seed: int) -> tuple[Observation, ...]:
     sizes = {**usual_sizes(split_batch(model.signature)), BATCH: PROBE_ROWS}
-    feeds = _mixed_signs(model, sizes, seed)
+    feeds = _opposite_rows(model, sizes, seed)
     whole = _run(model, feeds, PROBE_ROWS)
     observations: list[Observation] = [(sizes, _shapes(whole))]
     for rows in SELECTIONS:
         some = {name: array[list(rows)] for name, array in feeds.items()}
         answer = _run(model, some, len(rows))
         for name, value in answer.items():
-            _check_rows(name, value, whole.get(name), rows)
+            _check_rows(name, value, whole.get(name), rows, model.narrowest)
         observations.append(({**sizes, BATCH: len(rows)}, _shapes(answer)))
     return tuple(observations)
 
 
-def _mixed_signs(model: SourceModel, sizes: Sizes, seed: int) -> Outputs:
-    """Return rows of either sign in one batch, so that a decision over all of them shows."""
-    feeds, others = (
-        draw(model.signature, sizes, kind, seed, model.padding) for kind in ("ordinary", "flipped")
-    )
-    for name, flipped in others.items():
-        feeds[name][::2] = flipped[::2]
+def _opposite_rows(model: SourceModel, sizes: Sizes, seed: int) -> Outputs:
+    """Return rows of which every other is the opposite of the next.
+
+    Whatever the batch as a whole decides by, its sign or whether any flag is set, the first and the
+    last row alone decide differently, so that one of them differs from what it is in the batch.
+    """
+    feeds = draw(model.signature, sizes, "ordinary", seed, model.padding)
+    for spec in model.signature.inputs:
+        array = feeds[spec.name]
+        if spec.dtype == "bool":
+            array[::2] = ~array[1::2]
+        elif spec.domain is not None and spec.domain.kind == "binary":
+            array[::2] = 1 - array[1::2]
+        elif "float" in spec.dtype:
+            array[::2] = -array[1::2]
     return feeds
 
 
@@ -140,7 +148,9 @@ def _run(model: SourceModel, feeds: Arrays, rows: int) -> Outputs:
         ) from error
 
 
-def _check_rows(name: str, value: Array, whole: Array | None, rows: tuple[int, ...]) -> None:
+def _check_rows(
+    name: str, value: Array, whole: Array | None, rows: tuple[int, ...], narrowest: str
+) -> None:
     """Raise unless `value` is those rows of `whole`."""
     if whole is None:
         raise _NotABatchError(f"the output {name!r} is not there at every batch size")
@@ -155,7 +165,7 @@ def _check_rows(name: str, value: Array, whole: Array | None, rows: tuple[int, .
             f"{PROBE_ROWS} and {list(value.shape)} at batch {len(rows)}"
         )
     expected = whole[list(rows)]
-    allowed = 0.0 if is_exact(expected.dtype.name) else FLOORS[expected.dtype.name]
+    allowed = floor(expected.dtype.name, narrowest)
     difference = compare(value, expected, allowed, typical=_magnitude(whole))
     if difference.problem:
         raise _NotABatchError(

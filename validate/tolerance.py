@@ -21,6 +21,15 @@ LARGEST = 1e-2
 """No noise excuses more than this share of the scale."""
 
 
+def floor(dtype: str, narrowest: str) -> float:
+    """Return how far two runs of one source may differ in an output of `dtype`.
+
+    `narrowest` is the narrowest dtype it computes in: float64 at the end of a float32 model is
+    float32 still.
+    """
+    return 0.0 if is_exact(dtype) else max(FLOORS[dtype], FLOORS[narrowest])
+
+
 class Tolerances(msgspec.Struct, frozen=True):
     """What the user overrides: one floor for all outputs, or one for an output by name."""
 

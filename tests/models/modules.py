@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -151,3 +152,34 @@ def keras_like() -> Any:
 def half_weights_float_input() -> Built:
     """The source itself can't run."""
     return nn.Linear(4, 2).half(), {"input": torch.randn(2, 4)}
+
+
+@torch.compile
+def _doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class _CompiledInside(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+        self.fc.compile()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _doubled(self.fc(x))
+
+
+def compiled_inside() -> Built:
+    """A part, and a function, behind torch.compile."""
+    torch.manual_seed(0)
+    return _CompiledInside(), {"x": torch.randn(2, 4)}
+
+
+def quantised() -> Built:
+    """Weights of eight bits, of which torch keeps a packed form."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = torch.ao.quantization.quantize_dynamic(module, {nn.Linear})
+    return module, {"input": torch.randn(2, 4)}
