@@ -52,11 +52,13 @@ class Domain(msgspec.Struct, frozen=True):
 
     `real`: any number around `low`..`high`. `integer`: whole numbers, both ends included.
     `mask`: in a row `low` ones or more, and zeros (padding) on one side. `binary`: 0 or 1.
+    `end` is the whole number that each row ends with, before its padding, and has nowhere else.
     """
 
     kind: Literal["real", "integer", "mask", "binary"] = "real"
     low: float = -1.0
     high: float = 1.0
+    end: int | None = None
 
 
 class TensorSpec(msgspec.Struct, frozen=True):

@@ -110,6 +110,17 @@ def _chooses(module: Any) -> bool:
     return type(module).__name__ in MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES.values()
 
 
+def _repeats_text(module: Any) -> bool:
+    """Whether a decoder reads the encoder's own text again, which the model sees to itself."""
+    from transformers.models.auto import modeling_auto as names
+
+    heads = (
+        *names.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES.values(),
+        *names.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES.values(),
+    )
+    return type(module).__name__ in heads
+
+
 def _longest(facts: _Facts, names: tuple[str, ...]) -> int:
     """Return how many tokens to try: no more than the model has positions for."""
     stated = [getattr(facts.text, name, None) for name in (*names, *POSITIONS)]
@@ -133,7 +144,18 @@ def _input_ids(facts: _Facts) -> TensorSpec | None:
     vocabulary = getattr(facts.text, "vocab_size", None)
     if vocabulary is None:
         return None
-    return _ids(facts, vocabulary, "sequence", ENCODER_POSITIONS)
+    ids = _ids(facts, vocabulary, "sequence", ENCODER_POSITIONS)
+    end = getattr(facts.text, "eos_token_id", None)
+    if not (_reads_whole_texts(facts) and isinstance(end, int) and 0 <= end < vocabulary):
+        return ids
+    domain = Domain("integer", 0, max(0, vocabulary - 1), end)
+    return msgspec.structs.replace(ids, domain=domain)
+
+
+def _reads_whole_texts(facts: _Facts) -> bool:
+    """Whether texts have an end: some heads take what is computed there for the whole."""
+    pairs = "pixel_values" in inspect.signature(facts.module.forward).parameters
+    return pairs or bool(getattr(facts.config, "is_encoder_decoder", False))
 
 
 def _attention_mask(facts: _Facts) -> TensorSpec | None:
@@ -163,7 +185,7 @@ def _token_type_ids(facts: _Facts) -> TensorSpec | None:
 
 
 def _decoder_input_ids(facts: _Facts) -> TensorSpec | None:
-    if not getattr(facts.config, "is_encoder_decoder", False):
+    if not getattr(facts.config, "is_encoder_decoder", False) or _repeats_text(facts.module):
         return None
     vocabulary = getattr(facts.text, "decoder_vocab_size", None) or facts.text.vocab_size
     return _ids(facts, vocabulary, "decoder_sequence", DECODER_POSITIONS)

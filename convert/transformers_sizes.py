@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from ..spec import BATCH, Axis, Signature, TensorSpec
+from ..spec import BATCH, Axis, Dim, Signature, TensorSpec
 from .base import Array, Arrays
 
 USUAL = 16
@@ -36,12 +36,13 @@ def narrow(signature: Signature, run: Callable[[Arrays], object]) -> Signature:
 
     if not runs(BATCH, 1):
         return signature
-    found = {}
+    found: dict[str, Dim] = {}
     for name, axis in signature.axes.items():
         if name != BATCH:
             reach = partial(_reach, usual[name], runs=partial(runs, name))
             high = axis.max if axis.max is None else reach(axis.max)
-            found[name] = Axis(name, reach(axis.min), high)
+            low = reach(axis.min)
+            found[name] = low if low == high else Axis(name, low, high)
     return Signature(tuple(_with_axes(spec, found) for spec in signature.inputs))
 
 
@@ -70,9 +71,12 @@ def _fill(spec: TensorSpec, sizes: Sizes) -> Array:
         return np.random.default_rng(0).standard_normal(shape).astype(spec.dtype)
     domain = spec.domain
     value = 1 if domain is None or domain.kind != "integer" else (domain.low + domain.high) // 2
-    return np.full(shape, value, spec.dtype)
+    array = np.full(shape, value, spec.dtype)
+    if domain is not None and domain.end is not None:
+        array[..., -1] = domain.end
+    return array
 
 
-def _with_axes(spec: TensorSpec, axes: dict[str, Axis]) -> TensorSpec:
+def _with_axes(spec: TensorSpec, axes: dict[str, Dim]) -> TensorSpec:
     shape = tuple(axes.get(dim.name, dim) if isinstance(dim, Axis) else dim for dim in spec.shape)
     return msgspec.structs.replace(spec, shape=shape)

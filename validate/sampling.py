@@ -103,6 +103,7 @@ def draw(
     arrays = {
         spec.name: _values(spec, spec.sized(sizes), kind, random) for spec in signature.inputs
     }
+    _end(signature, arrays, padding)
     if padding is not None:
         _pad(signature, arrays, padding)
     return arrays
@@ -167,6 +168,21 @@ def _mask(domain: Domain, shape: tuple[int, ...], random: np.random.Generator) -
     places = np.arange(longest)
     left = np.arange(lengths.size).reshape(lengths.shape)[..., None] % 2 == 0
     return np.where(left, places >= longest - lengths[..., None], places < lengths[..., None])
+
+
+def _end(signature: Signature, arrays: dict[str, Array], padding: int | None) -> None:
+    """Put the id that ends a text behind its last token, and nowhere else."""
+    for spec in signature.inputs:
+        if spec.domain is None or spec.domain.end is None:
+            continue
+        end, low = spec.domain.end, int(spec.domain.low)
+        ids = arrays[spec.name]
+        ids[ids == end] = next(i for i in range(low, low + 3) if i not in (end, padding))
+        last = np.full(ids.shape[:-1], ids.shape[-1] - 1)
+        for mask in signature.inputs:
+            if mask.domain and mask.domain.kind == "mask" and mask.shape == spec.shape:
+                last = last - np.argmax(arrays[mask.name][..., ::-1], axis=-1)
+        np.put_along_axis(ids, last[..., None], end, axis=-1)
 
 
 def _pad(signature: Signature, arrays: dict[str, Array], padding: int) -> None:

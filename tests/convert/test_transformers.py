@@ -221,3 +221,12 @@ def test_sizes_are_cut_down_to_what_runs(
     signature = parse_signature(["x:int64[batch,n=1..128]", "mask:int64[batch,n=1..128]"])
     axis = narrow(signature, run).axes["n"]
     assert (axis.min, axis.max) == expected
+
+
+def test_an_axis_of_which_one_size_runs_is_none() -> None:
+    def run(feeds: Arrays) -> None:
+        if feeds["x"].shape[1] != 16:
+            raise IndexError
+
+    found = narrow(parse_signature(["x:int64[batch,n=1..128]"]), run)
+    assert [str(spec) for spec in found.inputs] == ["x:int64[batch,16]"]

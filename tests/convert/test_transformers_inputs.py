@@ -94,6 +94,13 @@ def texts(described: Described) -> list[str]:
             ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"],
             id="an encoder and a decoder",
         ),
+        pytest.param(
+            "bart",
+            "AutoModelForSequenceClassification",
+            PAIR,
+            ["input_ids", "attention_mask"],
+            id="a decoder that reads the same text",
+        ),
         pytest.param("vit", "AutoModel", IMAGE, ["pixel_values"], id="an image"),
         pytest.param(
             "clip",
@@ -203,6 +210,20 @@ def test_ids_stay_below_the_vocabulary_and_a_sound_is_never_all_padding() -> Non
     sound = describe("wav2vec2", "AutoModel", **SOUND, feat_extract_norm="layer").complete()
     assert sound.inputs[1].domain is not None
     assert sound.inputs[1].domain.low == 20  # (3 - 1) * 5 + 10: what one frame needs
+
+
+@pytest.mark.parametrize(
+    ("model_type", "config", "end"),
+    [
+        pytest.param("bart", {**PAIR, "eos_token_id": 2}, 2, id="read as a whole"),
+        pytest.param("bart", {**PAIR, "eos_token_id": 99}, None, id="out of the vocabulary"),
+        pytest.param("gpt2", {"vocab_size": 99, "eos_token_id": 98}, None, id="still written"),
+    ],
+)
+def test_texts_have_an_end(model_type: str, config: dict[str, Any], end: int | None) -> None:
+    domain = describe(model_type, "AutoModel", **config).complete().inputs[0].domain
+    assert domain is not None
+    assert domain.end == end
 
 
 @pytest.mark.parametrize(

@@ -216,3 +216,14 @@ def test_rows_are_asked_whole_alone_reordered_and_repeated(largest: int) -> None
 def test_the_batch_is_no_axis_of_the_plan() -> None:
     signature = parse_signature(["x:float32[batch,n=1..4]"])
     assert split_batch(signature) == {"n": Axis("n", 1, 4)}
+
+
+@pytest.mark.parametrize("padding", [None, 0, 7], ids=["no padding", "another id", "the end's id"])
+def test_a_text_ends_once_and_before_its_padding(padding: int | None) -> None:
+    shape = (Axis("batch"), Axis("n"))
+    ids = TensorSpec("ids", "int64", shape, Domain("integer", 0, 9, end=7))
+    mask = TensorSpec("mask", "int64", shape, Domain("mask", 1, 1))
+    feeds = draw(Signature((ids, mask)), {"batch": 16, "n": 5}, "ordinary", 0, padding)
+    for row, real in zip(feeds["ids"], feeds["mask"], strict=True):
+        assert row[real == 1].tolist().count(7) == 1
+        assert row[real == 1][-1] == 7
