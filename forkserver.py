@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -34,9 +35,11 @@ PR_SET_PDEATHSIG = 1
 def run_job(path: Path) -> int:
     """Call what the job file names, write its result beside it, and return the exit code."""
     job = json.loads(path.read_text())
+    os.chdir(job["folder"])
     os.environ.update(job["environment"])
     if job["memory_limit"] is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (job["memory_limit"], job["memory_limit"]))
+    faulthandler.enable(2)  # a crash in native code leaves the Python lines that led to it
     code, result = _outcome(job["call"], job["arguments"])
     scratch = path.with_suffix(".part")
     scratch.write_text(result)

@@ -23,6 +23,8 @@ from .forkserver import OUT_OF_MEMORY
 
 TAIL_LINES = 15
 TAIL_BYTES = 1 << 16
+FATAL = "Fatal Python error"
+"""How Python's faulthandler begins; the stack follows, innermost line first."""
 PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Threads that wait for each other sleep: on a busy machine spinning cost a third of the time."""
 
@@ -133,6 +135,7 @@ class Processes:
             "result": str(result),
             "memory_limit": memory_limit,
             "environment": environment or {},
+            "folder": os.getcwd(),
         }
         job.write_text(json.dumps(content, indent=2))
         start = time.monotonic()
@@ -221,8 +224,11 @@ def _describe_end(code: int | None, timeout: float | None, crash: str | None) ->
 
 
 def read_tail(log: Path, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log, or what fits of them."""
+    """Return the last lines of a log, or what fits of them; of a crash, the innermost ones."""
     with contextlib.suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, log.stat().st_size - TAIL_BYTES))
-        return "\n".join(stream.read().decode(errors="replace").splitlines()[-lines:])
+        found = stream.read().decode(errors="replace").splitlines()
+        crashes = [place for place, line in enumerate(found) if line.startswith(FATAL)]
+        start = crashes[-1] if crashes else max(0, len(found) - lines)
+        return "\n".join(found[start : start + lines])
     return ""

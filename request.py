@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -55,6 +56,12 @@ def check_request(request: BuildRequest) -> None:
     check_options(request.config, tuple(target.platform for target in targets))
     for target in targets:
         target.recipes(request.convert)
+    for place, option in ((request.output, "--output"), (request.repository, "--repository")):
+        if Path(place).exists() and not Path(place).is_dir():
+            raise UsageProblem(
+                f"{place} is a file, and a folder is needed.",
+                remedy=f"Choose another {option}, or move the file away.",
+            )
     if request.device == "cuda" and not count_gpus():
         raise Unavailable(
             "--device cuda was asked for, but there is no NVIDIA GPU here.",

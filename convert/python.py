@@ -31,6 +31,7 @@ from .torch_arguments import (
     sort_examples,
 )
 from .torch_model import TorchModel
+from .tracer import is_user_code
 
 _FACTORY = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*)")
 
@@ -40,10 +41,10 @@ class _Python:
     preload = ("torch", "torch.export", "torch.onnx", "onnxscript", "onnx", "onnxruntime")
 
     def claims(self, model: str) -> bool:
-        return _FACTORY.fullmatch(model) is not None
+        return _FACTORY.fullmatch(model) is not None or model.partition(":")[0].endswith(".py")
 
     def default_name(self, model: str) -> str:
-        return model.rpartition(":")[2]
+        return Path(model).stem if model.endswith(".py") else model.rpartition(":")[2]
 
     def load(self, request: SourceRequest, folder: Path) -> TorchModel:
         with needs("torch"):
@@ -90,14 +91,19 @@ def _ignore_compiling() -> None:
 
 def _find_factory(model: str) -> Callable[[], Any]:
     match = _FACTORY.fullmatch(model)
-    assert match is not None  # claims() has seen it
+    if match is None:
+        raise UsageProblem(
+            f"{model} names a file, but no function in it.",
+            remedy=f"Say which one makes the model: {model.partition(':')[0]}:create.",
+        )
     module = _import(match["place"])
     factory = getattr(module, match["name"], None)
     if factory is None or not callable(factory):
         offered = [n for n, value in vars(module).items() if inspect.isfunction(value)]
+        public = sorted(name for name in offered if not name.startswith("_"))
         raise UsageProblem(
             f"{match['place']} has no function called {match['name']!r}.",
-            remedy=f"It has: {', '.join(sorted(n for n in offered if not n.startswith('_')))}.",
+            remedy=f"It has: {', '.join(public) or 'none'}.",
         )
     return factory  # type: ignore[no-any-return]
 
@@ -110,10 +116,15 @@ def _import(place: str) -> Any:
             return _import_file(Path(place).resolve())
         sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(place)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}."):
+            raise UsageProblem(
+                f"There is no module {error.name}.",
+                remedy="Install it, run this from the folder it is in, or give file.py:factory.",
+            ) from error
         raise UsageProblem(
-            f"{place} can't be imported: {type(error).__name__}: {error}",
-            remedy=f"Make `python -c 'import …'` of it work first ({_last_frame(error)}).",
+            f"{place} can't be imported: {_say(error)}",
+            remedy="Make Python import it by itself first.",
         ) from error
 
 
@@ -132,16 +143,20 @@ def _import_file(path: Path) -> Any:
 def _call(factory: Callable[[], Any], model: str) -> Any:
     try:
         return factory()
-    except Exception as error:
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as error:
         raise UsageProblem(
-            f"The factory {model} raised {type(error).__name__}: {error}",
-            remedy=f"Make it run by itself, without arguments ({_last_frame(error)}).",
+            f"The factory {model} raised {_say(error)}",
+            remedy="Make it run by itself, without arguments.",
         ) from error
 
 
-def _last_frame(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no line known"
+def _say(error: BaseException) -> str:
+    """Return what was raised, and the line of the user's that did."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_user_code(f.filename)]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def _split(result: Any, model: str) -> tuple[Any, Any]:

@@ -82,17 +82,21 @@ def _usual_answer(
     sizes = {**usual_sizes(model.signature.axes), BATCH: rows}
     feeds = model.examples or draw(model.signature, sizes, "ordinary", seed, model.padding)
     try:
-        return feeds, _run_or_explain(model, feeds, "the example inputs")
+        return feeds, _run_or_explain(model, feeds, _usual_name(model))
     except UsageProblem:
         if model.examples or rows == 1:
             raise
         return _usual_answer(model, seed, rows=1)
 
 
+def _usual_name(model: SourceModel) -> str:
+    return "the example inputs" if model.examples else "inputs as they are stated"
+
+
 def _check_repeatable(model: SourceModel, seed: int) -> None:
     """Raise if the source, run twice on one input, gives two answers."""
     feeds, first = _usual_answer(model, seed)
-    second = _run_or_explain(model, feeds, "the example inputs")
+    second = _run_or_explain(model, feeds, _usual_name(model))
     for name, value in first.items():
         # Not bit by bit: threads add up in another order from run to run.
         allowed = floor(value.dtype.name, model.narrowest)
