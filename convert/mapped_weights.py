@@ -14,8 +14,12 @@ from typing import Any
 import msgspec
 
 SUFFIX = ".safetensors"
+HUB = "/blobs/"
+"""What is in the path of a file that the hub's cache links to by its name."""
 SMALLEST = 1024
 """Bytes below which a weight stays inside the ONNX file."""
+OWN_MEMORY = ("Anonymous:", "Swap:")
+"""What smaps calls pages that are the process's own."""
 WORTHWHILE = 0.8
 """The share of a file that must be used before it is copied along."""
 
@@ -30,18 +34,27 @@ class Mapping(msgspec.Struct, frozen=True):
 
 
 def find_mappings() -> list[Mapping]:
-    """Return where this process has safetensors files mapped, by address (Linux's /proc)."""
-    maps = Path("/proc/self/maps")
-    if not maps.exists():
+    """Return where this process has safetensors files mapped and unchanged, by address.
+
+    The mappings are private: what is written into one becomes memory of its own, as proc(5) counts
+    in /proc/PID/smaps, and the file does not know of it.
+    """
+    try:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+    except OSError:
         return []
-    found = []
-    for line in maps.read_text().splitlines():
+    found: dict[int, Mapping] = {}
+    start = 0
+    for line in lines:
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and fields[5].endswith(SUFFIX):  # noqa: PLR2004
-            start, _, end = fields[0].partition("-")
-            mapping = Mapping(int(start, 16), int(end, 16), int(fields[2], 16), Path(fields[5]))
-            found.append(mapping)
-    return sorted(found, key=lambda mapping: mapping.start)
+        if not fields[0].endswith(":"):
+            start, end = (int(address, 16) for address in fields[0].split("-"))
+            name = "".join(fields[5:])
+            if name.endswith(SUFFIX) or HUB in name:
+                found[start] = Mapping(start, end, int(fields[2], 16), Path(name))
+        elif fields[0] in OWN_MEMORY and fields[1] != "0":
+            found.pop(start, None)
+    return sorted(found.values(), key=lambda mapping: mapping.start)
 
 
 def locate(mappings: list[Mapping], address: int, size: int) -> tuple[Path, int] | None:
