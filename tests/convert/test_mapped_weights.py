@@ -196,7 +196,8 @@ def test_an_exported_model_works_wherever_its_folder_goes(tmp_path: Path) -> Non
     graph = onnx.load(made / "model.onnx", load_external_data=False).graph
     outside = [t for t in graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
     assert len(outside) >= 5
-    assert all(len(tensor.raw_data) < 1024 for tensor in graph.initializer)
+    # The small matrix of the head was transposed, which no file has; nothing else is inside.
+    assert sum(len(tensor.raw_data) for tensor in graph.initializer) < 20_000
 
     moved = Path(shutil.copytree(made, tmp_path / "elsewhere" / "größe"))
     shutil.rmtree(made)
