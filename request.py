@@ -13,6 +13,7 @@ from .convert.registry import find_source, find_target
 from .errors import Unavailable, UsageProblem
 from .export.config import ConfigOptions, check_options
 from .export.names import fit_name, validate_name
+from .spec import parse_signature
 from .validate.tolerance import Tolerances, parse_tolerances
 
 
@@ -45,11 +46,12 @@ def check_request(request: BuildRequest) -> None:
     """Refuse what can't be carried out, before anything is written.
 
     Raises:
-        UsageProblem: an unknown target or exporter, options that contradict each other, a bad name.
+        UsageProblem: a bad name or --input, an unknown target, options that contradict each other.
         Unavailable: a GPU was asked for and there is none.
     """
     validate_name(request.name)
     find_source(request.source.model)
+    parse_signature(request.source.inputs)
     targets = [find_target(name) for name in request.targets]
     if not targets:
         raise UsageProblem("There is no target.", remedy="Give --targets onnx, for example.")
