@@ -64,6 +64,11 @@ def _spec(value: Any) -> TensorSpec:
             f"{value.name!r} is no tensor of a type that a server takes, but {dtype}.",
             remedy="Let the graph take and give plain tensors.",
         )
+    if not kind.HasField("shape"):
+        raise UsageProblem(
+            f"The file does not say how many dimensions {value.name!r} has.",
+            remedy="Add the shape, for example with onnx.shape_inference.",
+        )
     dims: list[Dim] = []
     for place, dim in enumerate(kind.shape.dim):
         fixed = dim.HasField("dim_value")
@@ -127,9 +132,16 @@ def _restore_shapes(graph: Any, signature: Signature) -> bool:
     specs = {spec.name: spec for spec in signature.outputs}
     changed = False
     for value in graph.output:
-        dims = value.type.tensor_type.shape.dim
+        kind = value.type.tensor_type
         spec = specs.get(value.name)
-        if spec is None or len(spec.shape) != len(dims):
+        if spec is None:
+            continue
+        if not kind.HasField("shape"):
+            kind.shape.SetInParent()
+            kind.shape.dim.extend(type(kind.shape).Dimension() for _ in spec.shape)
+            changed = True
+        dims = kind.shape.dim
+        if len(spec.shape) != len(dims):
             continue
         for dim, truth in zip(dims, spec.shape, strict=True):
             wanted = truth.name if isinstance(truth, Axis) else ""

@@ -19,6 +19,8 @@ def name_outputs(result: Any, taken: Sequence[str]) -> Iterator[tuple[str, Any]]
     Raises:
         UsageProblem: two leaves have one name, or there is no tensor at all.
     """
+    import torch
+
     leaves = list(_walk(result, ()))
     names = ["_".join(path) if path else "output" for path, _ in leaves]
     if isinstance(result, tuple | list) and not hasattr(result, "_fields"):
@@ -30,7 +32,7 @@ def name_outputs(result: Any, taken: Sequence[str]) -> Iterator[tuple[str, Any]]
             f"Several outputs would be called {sorted(repeated)}.",
             remedy="Rename the keys so that joining them with '_' gives different names.",
         )
-    if not any(hasattr(leaf, "shape") for _, leaf in leaves):
+    if not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves):
         raise UsageProblem(
             f"The model returns no tensor but {type(result).__name__}.",
             remedy="Return a tensor, or a tuple, list, dict or dataclass of tensors.",

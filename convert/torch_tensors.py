@@ -55,7 +55,7 @@ def to_array(tensor: Any, what: str = "A tensor") -> Array:
             f"{what} is a {kind} tensor of {dtype}, which no target can hold.",
             remedy="Use dense tensors of real numbers at the ends of the model.",
         )
-    tensor = tensor.detach().cpu()
+    tensor = tensor.detach().cpu().resolve_neg()
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes
 
