@@ -101,12 +101,6 @@ class Run:
 
     def __enter__(self) -> Run:
         self._held.enter_context(self.workspace.locked())
-        if self._borrowed:
-            return self
-        source = find_source(self.request.source.model)
-        bases = with_bases(self.request.targets)
-        preload = [*source.preload, *(m for target in bases for m in target.preload)]
-        self._processes = Processes(tuple(dict.fromkeys(preload)))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,7 +110,11 @@ class Run:
 
     def _child(self, job: str, log: str, **arguments: Any) -> Finished:
         """Run a job; what the request is to blame for, or the disk, is no matter of a target."""
-        assert self._processes is not None
+        if self._processes is None:
+            source = find_source(self.request.source.model)
+            bases = with_bases(self.request.targets)
+            preload = [*source.preload, *(m for target in bases for m in target.preload)]
+            self._processes = Processes(tuple(dict.fromkeys(preload)))
         with writing(self.workspace.folder):
             ended = self._processes.run(
                 f"tconv.jobs:{job}",
