@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -43,26 +44,18 @@ def explain_crash(crash: Crash) -> Exception:
     )
 
 
-def failed_conversion(failure: TconvError | Crash) -> Verdict:
-    """Return the verdict on a target that was not converted."""
+def judge_failure(
+    stage: Literal["conversion", "validation"], failure: TconvError | Crash
+) -> Verdict:
+    """Return the verdict on a target whose conversion or validation ended without a result."""
     if isinstance(failure, Unavailable):
         return NotJudged(failure.problem, failure.remedy)
     if isinstance(failure, TconvError):
-        return NotConverted(failure.problem, failure.remedy)
+        refusal = NotConverted if stage == "conversion" else Failed
+        return refusal(failure.problem, failure.remedy)
     if failure.timed_out:
-        return NotJudged(f"The conversion was stopped: {failure.reason}.", "Raise --timeout.")
-    return _crashed("conversion", failure)
-
-
-def failed_validation(failure: TconvError | Crash) -> Verdict:
-    """Return the verdict on an artifact that could not be judged to the end."""
-    if isinstance(failure, Unavailable):
-        return NotJudged(failure.problem, failure.remedy)
-    if isinstance(failure, TconvError):
-        return Failed(failure.problem, failure.remedy)
-    if failure.timed_out:
-        return NotJudged(f"The validation was stopped: {failure.reason}.", "Raise --timeout.")
-    return _crashed("validation", failure)
+        return NotJudged(f"The {stage} was stopped: {failure.reason}.", "Raise --timeout.")
+    return _crashed(stage, failure)
 
 
 def _crashed(stage: str, crash: Crash) -> NotConverted:

@@ -23,8 +23,7 @@ from .export.repository import export_version, next_version
 from .outcome import (
     exit_code,
     explain_crash,
-    failed_conversion,
-    failed_validation,
+    judge_failure,
     quote_tracer,
 )
 from .process import Cost, Crash, Finished, Processes
@@ -188,7 +187,7 @@ class Run:
             options=msgspec.to_builtins(self.request.convert),
         )
         if ended.failure is not None:
-            return failed_conversion(ended.failure), ended.cost
+            return judge_failure("conversion", ended.failure), ended.cost
         if "preflight" in ended.outcome:
             return msgspec.convert(ended.outcome["preflight"], PreflightOnly), ended.cost
         artifact = msgspec.convert(ended.outcome["artifact"], Artifact)
@@ -208,7 +207,7 @@ class Run:
             device=self.request.device,
         )
         if ended.failure is not None:
-            return failed_validation(ended.failure), ended.cost
+            return judge_failure("validation", ended.failure), ended.cost
         verdict = msgspec.convert(ended.outcome, Passed | Failed)
         if isinstance(verdict, Failed) and artifact is not None:
             verdict = quote_tracer(verdict, artifact)
