@@ -8,8 +8,9 @@ from ..convert.base import Array, Arrays, SourceModel
 from ..errors import TconvError, UsageProblem
 from ..report import Batching
 from ..spec import BATCH, Axis, Dim, Signature
-from .compare import compare, is_exact, magnitude
+from .compare import Scores, compare, is_exact, magnitude
 from .sampling import Sizes, draw, split_batch, usual_sizes
+from .ties import find_scores
 from .tolerance import floor
 
 ROWS = "n"
@@ -102,12 +103,14 @@ def _probe(model: SourceModel, seed: int) -> tuple[Observation, ...]:
     sizes = {**usual_sizes(split_batch(model.signature)), BATCH: PROBE_ROWS}
     feeds = _opposite_rows(model, sizes, seed)
     whole = _run(model, feeds, PROBE_ROWS)
+    scores = find_scores(model, feeds, whole)
     observations: list[Observation] = [(sizes, _shapes(whole))]
     for rows in SELECTIONS:
         some = {name: array[list(rows)] for name, array in feeds.items()}
         answer = _run(model, some, len(rows))
         for name, value in answer.items():
-            _check_rows(name, value, whole.get(name), rows, model.narrowest)
+            ties = _rows_of(scores.get(name), rows)
+            _check_rows(name, value, whole.get(name), rows, model.narrowest, ties)
         observations.append(({**sizes, BATCH: len(rows)}, _shapes(answer)))
     return tuple(observations)
 
@@ -148,8 +151,20 @@ def _run(model: SourceModel, feeds: Arrays, rows: int) -> Outputs:
         ) from error
 
 
+def _rows_of(scores: Scores | None, rows: tuple[int, ...]) -> Scores | None:
+    """Return the scores of some rows, if that is what their first axis is."""
+    if scores is None or scores.axis == 0 or len(scores.values) != PROBE_ROWS:
+        return None
+    return msgspec.structs.replace(scores, values=scores.values[list(rows)])
+
+
 def _check_rows(
-    name: str, value: Array, whole: Array | None, rows: tuple[int, ...], narrowest: str
+    name: str,
+    value: Array,
+    whole: Array | None,
+    rows: tuple[int, ...],
+    narrowest: str,
+    scores: Scores | None,
 ) -> None:
     """Raise unless `value` is those rows of `whole`."""
     if whole is None:
@@ -166,7 +181,7 @@ def _check_rows(
         )
     expected = whole[list(rows)]
     allowed = floor(expected.dtype.name, narrowest)
-    difference = compare(value, expected, allowed, typical=_magnitude(whole))
+    difference = compare(value, expected, allowed, typical=_magnitude(whole), scores=scores)
     if difference.problem:
         raise _NotABatchError(
             f"rows influence each other: as batch {len(rows)} the output {name!r} "

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..convert.base import Arrays, SourceModel, SourceRequest
+from ..convert.base import Array, Arrays, SourceModel, SourceRequest
 from ..convert.registry import find_source
 from ..errors import TconvError, UsageProblem
 from ..extras import version_of
@@ -31,6 +31,7 @@ from .sampling import (
     split_batch,
     usual_sizes,
 )
+from .ties import find_scores
 from .tolerance import floor
 
 NOISE_ROWS = 1
@@ -97,10 +98,12 @@ def _check_repeatable(model: SourceModel, seed: int) -> None:
     """Raise if the source, run twice on one input, gives two answers."""
     feeds, first = _usual_answer(model, seed)
     second = _run_or_explain(model, feeds, _usual_name(model))
+    scores = find_scores(model, feeds, first)
     for name, value in first.items():
         # Not bit by bit: threads add up in another order from run to run.
         allowed = floor(value.dtype.name, model.narrowest)
-        if name not in second or compare(second[name], value, allowed).problem:
+        ties = scores.get(name)
+        if name not in second or compare(second[name], value, allowed, scores=ties).problem:
             raise TconvError(
                 f"The model is stochastic: two runs on the same input differ in {name!r}.",
                 remedy="Look for dropout or sampling that is live in eval mode "
@@ -135,6 +138,7 @@ class _Study:
         self._dtypes: dict[str, str] = {}
         self._scales: dict[str, float] = {}
         self._score_axes: dict[str, int] = {}
+        self._only_nan: set[str] = set()
         self._pools: list[Pool] = []
         self._checks: list[Check] = []
 
@@ -142,6 +146,12 @@ class _Study:
         """Run every pool, store it, and write the index."""
         for pool, feeds in self._draw_pools():
             self._run_pool(pool, feeds)
+        if self._only_nan:
+            raise TconvError(
+                f"The source's output {min(self._only_nan)!r} is NaN for every input, everywhere: "
+                "nothing can be compared.",
+                remedy="Look at the weights, and at what inputs the model is meant for: --input.",
+            )
         self.outputs = tuple(
             TensorSpec(name, dtype, infer_shape(name, self._observations, self.signature))
             for name, dtype in self._dtypes.items()
@@ -203,6 +213,11 @@ class _Study:
                 f"The source's outputs change with its inputs: {dtypes}, before {self._dtypes}.",
                 remedy="Let it return the same outputs, of the same dtypes, at every size.",
             )
+        if not self._dtypes:
+            self._only_nan = {name for name in dtypes if not is_exact(dtypes[name])}
+        self._only_nan -= {
+            n for n in self._only_nan if not answers[n].size or _has_numbers(answers[n])
+        }
         self._dtypes = dtypes
         self._observations.append((pool.sizes, {n: v.shape for n, v in answers.items()}))
         for name, value in answers.items():
@@ -211,11 +226,9 @@ class _Study:
                 self._scales[name] = max(self._scales.get(name, 0.0), scale)
 
     def _note_scores(self, pool: Pool, feeds: Arrays, answers: Arrays) -> None:
-        if not any(value.dtype == np.int64 for value in answers.values()):
-            return
-        for name, (scores, axis) in self.model.scores(feeds).items():
-            self._score_axes[name] = axis
-            self.store.write(pool.name, "score", {list(answers).index(name): scores})
+        for name, scores in find_scores(self.model, feeds, answers).items():
+            self._score_axes[name] = scores.axis
+            self.store.write(pool.name, "score", {list(answers).index(name): scores.values})
 
     def _measure_noise(self, feeds: Arrays, answers: Arrays) -> None:
         """Compare a few rows of the float32 answers with float64."""
@@ -241,6 +254,10 @@ class _Study:
 
     def _note(self, note: str) -> None:
         self.notes += [note] if note not in self.notes else []
+
+
+def _has_numbers(array: Array) -> bool:
+    return not np.isnan(array).all()
 
 
 def infer_shape(name: str, observed: list[Observation], signature: Signature) -> tuple[Dim, ...]:
