@@ -10,8 +10,9 @@ from ..errors import UsageProblem
 from ..spec import DTYPES
 from .base import Array
 
-FINGERPRINT_VALUES = 4096
-"""How many values of each tensor go into the fingerprint."""
+FINGERPRINT_BLOCKS, FINGERPRINT_BLOCK = 16, 256
+"""How many blocks of how many values of each tensor go into the fingerprint: in few pages, since
+reading a page of a mapped file takes memory."""
 
 
 def some_bytes(tensor: Any) -> bytes:
@@ -21,8 +22,10 @@ def some_bytes(tensor: Any) -> bytes:
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     tensor = tensor.int_repr() if tensor.is_quantized else tensor
     values = (tensor if tensor.layout == torch.strided else tensor.to_dense()).reshape(-1)
-    step = max(1, len(values) // FINGERPRINT_VALUES)
-    array: Array = values[::step].contiguous().view(torch.uint8).numpy()
+    starts = range(0, len(values), max(1, len(values) // FINGERPRINT_BLOCKS))
+    blocks = [values[start : start + FINGERPRINT_BLOCK] for start in starts]
+    part = torch.cat(blocks) if blocks else values
+    array: Array = part.contiguous().view(torch.uint8).numpy()
     return array.tobytes()
 
 
