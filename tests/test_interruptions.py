@@ -215,6 +215,7 @@ def test_a_workspace_that_can_not_be_written(build_model: Build, tmp_path: Path)
     assert "--output" in refused.value.remedy
 
 
+@pytest.mark.slow
 def test_a_limit_on_a_file_s_size_is_said(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tconv", "build", f"{FAULTS}:large", "--json"],

@@ -1,5 +1,6 @@
 """More models whose first axis is no plain batch, or whose code takes its size for a constant."""
 
+# mypy: ignore-errors
 from __future__ import annotations
 
 import torch
@@ -11,15 +12,15 @@ Built = tuple[nn.Module, dict[str, torch.Tensor]]
 class _Function(nn.Module):
     """A module of one function."""
 
-    def __init__(self, function) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, function) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)  # type: ignore[no-any-return]
+        return self.function(x)
 
 
-def _rows(function, rows: int = 3, columns: int = 4) -> Built:  # type: ignore[no-untyped-def]
+def _rows(function, rows: int = 3, columns: int = 4) -> Built:
     torch.manual_seed(0)
     return _Function(function), {"x": torch.randn(rows, columns)}
 

@@ -1,5 +1,6 @@
 """Models that take something other than float tensors with a batch, or take it in another way."""
 
+# mypy: ignore-errors
 from __future__ import annotations
 
 from typing import Any
