@@ -119,7 +119,7 @@ def test_the_death_of_a_server_is_noticed_and_leaves_nothing(identity: Path, wat
 def test_the_server_goes_when_its_keeper_is_killed(identity: Path, watch: Any) -> None:
     with LocalTriton() as triton:
         triton.start(identity)
-        os.kill(watch.find("python3"), signal.SIGKILL)
+        os.kill(watch.find(Path(sys.executable).name), signal.SIGKILL)
         watch.until(lambda: not triton.is_running)
         watch.until(lambda: not watch.processes())
 
