@@ -89,10 +89,12 @@ def _make_snapshot(request: SourceRequest, folder: Path) -> Path:
     local_only = is_local(request.model)
     config = find_config(request, local_only=local_only)
     chosen = model_class(config, request.task)
-    build = getattr(chosen, "from_config", None) or chosen._from_config
     torch.manual_seed(request.seed)
     try:
-        module = build(config)
+        if hasattr(chosen, "from_config"):
+            module = chosen.from_config(config, trust_remote_code=request.trust_remote_code)
+        else:
+            module = chosen._from_config(config)
     except Exception as error:  # the numbers of a config can contradict each other in any way
         raise UsageProblem(
             f"No model can be built from the config of {request.model!r}: {first_line(error)}",

@@ -40,8 +40,10 @@ def model_class(config: Any, task: str | None) -> Any:
     for name in config.architectures or ():
         if hasattr(transformers, name):
             return getattr(transformers, name)
-    if getattr(config, "auto_map", None):
-        return transformers.AutoModel
+    if own := [
+        auto for auto in TASKS.values() if auto in (getattr(config, "auto_map", None) or {})
+    ]:
+        return getattr(transformers, own[0])
     return getattr(transformers, TASKS[_tasks_of(config)[0]])
 
 

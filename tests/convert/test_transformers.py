@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -230,3 +231,48 @@ def test_an_axis_of_which_one_size_runs_is_none() -> None:
 
     found = narrow(parse_signature(["x:int64[batch,n=1..128]"]), run)
     assert [str(spec) for spec in found.inputs] == ["x:int64[batch,16]"]
+
+
+OWN_CODE = """
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+
+class Config(PreTrainedConfig):
+    model_type = "dragon"
+    vocab_size = 99
+    max_position_embeddings = 40
+
+
+class Model(PreTrainedModel):
+    config_class = Config
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed = torch.nn.Embedding(config.vocab_size, 4)
+        self.post_init()
+
+    def forward(self, input_ids):
+        return {"logits": self.embed(input_ids)}
+"""
+
+
+def test_code_of_its_own_runs_where_it_is_trusted(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # transformers copies such code there, and looks for it on the path.
+    cache = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "dragon.py").write_text(OWN_CODE)
+    names = {"AutoConfig": "dragon.Config", "AutoModelForCausalLM": "dragon.Model"}
+    config = {"model_type": "dragon", "auto_map": names}
+    with pytest.raises(UsageProblem, match="code of its own"):
+        load(config)
+    model = load(config, trust_remote_code=True)
+    assert [str(spec) for spec in model.signature.inputs] == [
+        "input_ids:int64[batch,sequence=1..40]"
+    ]
+    assert model.run(_feeds(model))["logits"].shape == (2, 4, 4)
+    assert load(config, trust_remote_code=True).fingerprint() == model.fingerprint()
