@@ -44,6 +44,8 @@ from .workspace import Workspace, check_room, writing
 
 __all__ = ["BuildRequest", "Run", "build"]
 
+JOBS = "tconv.jobs"
+"""The module that child processes call."""
 Stage = Literal["prepare", "convert", "validate", "export"]
 Watch = Callable[[str, Stage, str], None]
 """Told what begins: a target's name (empty for the source), the stage, and a detail."""
@@ -112,11 +114,11 @@ class Run:
         if self._processes is None:
             source = find_source(self.request.source.model)
             bases = with_bases(self.request.targets)
-            preload = [*source.preload, *(m for target in bases for m in target.preload)]
+            preload = [JOBS, *source.preload, *(m for target in bases for m in target.preload)]
             self._processes = Processes(tuple(dict.fromkeys(preload)))
         with writing(self.workspace.folder):
             ended = self._processes.run(
-                f"tconv.jobs:{job}",
+                f"{JOBS}:{job}",
                 {"folder": str(self.workspace.folder), **arguments},
                 log=self.workspace.log(log),
                 timeout=self.request.timeout,

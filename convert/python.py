@@ -30,7 +30,7 @@ from .torch_arguments import (
     parameters_of,
     sort_examples,
 )
-from .torch_model import TorchModel
+from .torch_model import PRELOAD, TorchModel
 from .tracer import is_user_code
 
 _FACTORY = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*)")
@@ -38,7 +38,7 @@ _FACTORY = re.compile(r"(?P<place>.+):(?P<name>[A-Za-z_]\w*)")
 
 class _Python:
     name = "python"
-    preload = ("torch", "torch.export", "torch.onnx", "onnxscript", "onnx", "onnxruntime")
+    preload = PRELOAD
 
     def claims(self, model: str) -> bool:
         return _FACTORY.fullmatch(model) is not None or model.partition(":")[0].endswith(".py")

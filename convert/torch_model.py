@@ -18,6 +18,16 @@ from .torch_tensors import dtype_name, some_bytes, to_array, to_tensor
 
 BY_PRECISION = ("bfloat16", "float16", "float32", "float64")
 
+PRELOAD = (
+    "torch",
+    "torch.export._trace",
+    "torch.onnx",
+    "onnx",
+    "onnxruntime",
+    "onnxscript.function_libs.torch_lib.ops",
+)
+"""What running and exporting a torch model imports sooner or later."""
+
 
 class TorchModel:
     """A `SourceModel` of torch: `module` with the arguments that are not inputs held fixed."""

@@ -13,7 +13,7 @@ from ..errors import UsageProblem
 from ..extras import needs, version_of
 from ..spec import Signature, parse_signature
 from .base import SourceRequest
-from .torch_model import TorchModel
+from .torch_model import PRELOAD, TorchModel
 from .transformers_files import Hints, keep_files, read_hints
 from .transformers_hub import CONFIG, find_config, first_line, is_local
 from .transformers_inputs import describe_inputs, find_padding
@@ -27,12 +27,7 @@ LEFT_OUT: dict[str, Any] = {"use_cache": False, "use_mems": False, "return_dict"
 class _Transformers:
     name = "transformers"
     preload = (
-        "torch",
-        "torch.export",
-        "torch.onnx",
-        "onnxscript",
-        "onnx",
-        "onnxruntime",
+        *PRELOAD,
         "transformers.modeling_utils",
         "transformers.models.auto.modeling_auto",
         "transformers.generation",
