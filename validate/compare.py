@@ -15,9 +15,11 @@ from ..convert.base import Array
 SMALLEST_SCALE = 1e-3
 """A row's scale is at least this share of the output's typical magnitude."""
 FILL = 1e3
-"""From here on, a magnitude that repeats and stands far above all others is a fill value."""
-FAR = 100.0
-"""How many times a fill value is above all others."""
+"""From here on, equal magnitudes far above all others are fill values."""
+TOGETHER, FAR = 2.0, 100.0
+"""How many times fill values may be below the largest magnitude, and all others must be."""
+MANY = 8
+"""How many others there are where fill values were added to something, and so are not equal."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -89,10 +91,12 @@ def magnitude(array: Array, axis: int | None = None) -> Array:
         return np.asarray(largest)
     sizes = np.where(np.isfinite(array), np.abs(array), 0).astype(np.float64)
     largest = sizes.max(axis, keepdims=True, initial=0)
-    top = sizes == largest
-    rest = np.where(top, 0, sizes).max(axis, keepdims=True, initial=0)
-    is_fill = (largest >= FILL) & (top.sum(axis, keepdims=True) > 1)
-    is_fill &= (rest > 0) & (rest < largest / FAR)
+    top = sizes > largest / TOGETHER
+    others = np.where(top, 0, sizes)
+    rest = others.max(axis, keepdims=True, initial=0)
+    are_equal = (sizes == largest).sum(axis, keepdims=True) > 1
+    are_apart = (others > 0).sum(axis, keepdims=True) >= MANY
+    is_fill = (largest >= FILL) & (are_equal | are_apart) & (rest > 0) & (rest < largest / FAR)
     return np.where(is_fill, rest, largest)
 
 
@@ -165,10 +169,11 @@ def _compare_floats(
         worst = max(worst, largest)
     if not wrong:
         return Difference(worst)
+    how_far = f", by up to {worst:.2g} of its scale (allowed {allowed:.2g})"
     return Difference(
         worst,
-        f"differs in {wrong} of {expected.size} elements, by up to {worst:.2g} of its scale "
-        f"(allowed {allowed:.2g}): {example}",
+        f"differs in {wrong} of {expected.size} elements"
+        f"{how_far if np.isfinite(worst) else ''}: {example}",
     )
 
 
@@ -191,7 +196,8 @@ def _quick_error(actual: Array, expected: Array, typical: float) -> float:
 def _may_be_fill(array: Array, largest: float) -> bool:
     if largest < FILL:
         return False
-    return np.count_nonzero(array == largest) + np.count_nonzero(array == -largest) > 1
+    sizes = np.abs(array)
+    return not ((sizes > largest / FAR) & (sizes <= largest / TOGETHER)).any()
 
 
 def _errors(actual: Array, expected: Array, typical: float) -> Array:

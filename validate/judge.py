@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from ..convert.base import Array, Runner
 from ..errors import TconvError
 from ..report import Failed, OutputCheck, Passed, Prepared
-from ..spec import TensorSpec
+from ..spec import BATCH, TensorSpec
 from .compare import Difference, Scores, compare, is_exact
 from .samples import Check, Pool, SampleIndex, SampleStore
+from .sampling import KINDS
 from .tolerance import FLOORS, Tolerances, check_names
 
 
@@ -136,7 +137,8 @@ def _failed(
     check, problem = failures[0]
     pools = {pool.name: pool for pool in index.pools}
     pool = pools[check.pool]
-    sizes = ", ".join(f"{name} {size}" for name, size in pool.sizes.items())
+    # How many rows were asked for is what `why` tells.
+    sizes = ", ".join(f"{name} {size}" for name, size in pool.sizes.items() if name != BATCH)
     where = f"{pool.kind} values{f' at {sizes}' if sizes else ''}, {check.why}"
     return Failed(
         f"{len(failures)} of {asked} checks failed; the first ({where}): {problem}.",
@@ -150,7 +152,7 @@ def _advise(failed: list[Check], asked: int, pools: Mapping[str, Pool]) -> str:
     whys = {check.why for check in failed}
     if len(failed) == asked:
         return "Nothing agrees: try another --exporter, or look at the conversion's log."
-    if kinds and kinds <= {"flipped", "large", "zero"}:
+    if kinds and kinds <= set(KINDS[1:]):
         return "It agrees on ordinary values only: a value of the example was frozen."
     if all(why != "as it is" for why in whys) and any("row" in why for why in whys):
         return (

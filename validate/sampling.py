@@ -15,10 +15,10 @@ from .samples import Check, numpy_dtype
 USUAL = 16
 UNLIMITED = 32
 """How many sizes are within reach of an axis without a stated limit."""
-LARGE = 8.0
+LARGE, SMALL = 8.0, 1 / 64
 LIMITS = {"float16": 65504.0}
 """The largest value that is drawn, by dtype; 3e38 for all others."""
-KINDS = ("ordinary", "flipped", "large", "zero")
+KINDS = ("ordinary", "flipped", "large", "zero", "small")
 """What floating-point values are like; whole numbers and masks have one kind."""
 
 Sizes = dict[str, int]
@@ -156,7 +156,7 @@ def _reals(
     reach = max(abs(domain.low), abs(domain.high)) if domain is not None else 1.0
     middle = (domain.low + domain.high) / 2 if domain is not None else 0.0
     values = middle + random.standard_normal(shape) * (reach or 1.0) / 2
-    factor = {"ordinary": 1.0, "flipped": -1.0, "large": LARGE}[kind]
+    factor = {"ordinary": 1.0, "flipped": -1.0, "large": LARGE, "small": SMALL}[kind]
     return np.asarray(values * factor)
 
 

@@ -183,7 +183,7 @@ def test_a_row_of_zeros_is_measured_by_what_is_typical() -> None:
 def test_a_difference_that_overflows_is_told() -> None:
     expected = np.float64([1e308, 1.0])
     found = compare(-expected, expected, 1e-3, by_row=False)
-    assert found.problem.startswith("differs in 1 of 2 elements")
+    assert found.problem.startswith("differs in 1 of 2 elements: -1e+308 instead of")
     assert found.error == INF
 
 
@@ -219,6 +219,9 @@ def test_a_wrong_fill_value_is_told() -> None:
         pytest.param([5e3, 5e3, 60.0], 5e3, id="large twice, but not far above"),
         pytest.param([5e3, 5e3, 0.0], 5e3, id="nothing but zeros beside it"),
         pytest.param([9e2, 9e2, 1.0], 9e2, id="no fill value is so small"),
+        pytest.param([-9997.0, -1e4, *range(1, 9)], 8.0, id="fill values that were added"),
+        pytest.param([-9997.0, -1e4, *range(1, 8)], 1e4, id="too few to tell"),
+        pytest.param([5e3, 2e3, *range(1, 9)], 5e3, id="large ones that do not keep together"),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -140,6 +140,7 @@ def test_kinds_are_what_they_are_called() -> None:
     assert drawn["ordinary"].mean() == pytest.approx(5, abs=1)
     assert drawn["flipped"].mean() == pytest.approx(-5, abs=1)
     assert drawn["large"].mean() == pytest.approx(40, abs=8)
+    assert drawn["small"].mean() == pytest.approx(5 / 64, abs=1 / 64)
     assert not drawn["zero"].any()
 
 
