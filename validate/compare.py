@@ -12,8 +12,9 @@ import numpy as np
 
 from ..convert.base import Array
 
-SMALLEST_SCALE = 1e-3
-"""A row's scale is at least this share of the output's typical magnitude."""
+SMALLEST_SCALE = 3e-2
+"""A row's scale is at least this share of the output's typical magnitude: a row that is near zero
+by chance has no precision of its own, and its noise would excuse errors elsewhere."""
 FILL = 1e3
 """From here on, equal magnitudes far above all others are fill values."""
 TOGETHER, FAR = 2.0, 100.0

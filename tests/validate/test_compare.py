@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tconv.validate import compare as module
-from tconv.validate.compare import Difference, Scores, compare, is_exact, magnitude
+from tconv.validate.compare import SMALLEST_SCALE, Difference, Scores, compare, is_exact, magnitude
 
 FLOATS = ("float16", "float32", "float64")
 DTYPES = (*FLOATS, "bool", "int8", "uint16", "int32", "int64", "uint64")
@@ -176,7 +176,8 @@ def test_every_row_has_its_own_scale() -> None:
 
 def test_a_row_of_zeros_is_measured_by_what_is_typical() -> None:
     expected, actual = np.zeros((2, 2), "float32"), np.full((2, 2), 1e-6, "float32")
-    assert compare(actual, expected, 1e-3, typical=100.0).error == pytest.approx(1e-5)
+    error = 1e-6 / (SMALLEST_SCALE * 100)
+    assert compare(actual, expected, 1e-3, typical=100.0).error == pytest.approx(error)
     assert compare(actual, expected, 1e-3).problem
 
 
