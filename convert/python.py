@@ -60,6 +60,8 @@ class _Python:
         examples, constants = found.inputs, found.constants
         if request.inputs:
             signature = parse_signature(request.inputs)
+            # What is stated to be an input is none of the constants: mask=None, say.
+            constants = {n: v for n, v in constants.items() if n not in signature.input_names}
             check_names(parameters, [*signature.input_names, *constants], "Add --input for")
         else:
             signature = _signature_of(examples, request.model)
