@@ -17,7 +17,7 @@ from ..report import Prepared
 from ..spec import Axis, Dim, Signature, TensorSpec
 from .base import Array, Arrays, Availability, ConvertOptions, SourceModel, unused_note
 from .onnx_export import export_dynamo, export_torchscript
-from .onnx_graph import finish, read_signature, unused_inputs
+from .onnx_graph import check_opset, finish, read_signature, unused_inputs
 
 EXPORTERS = {"dynamo": export_dynamo, "torchscript": export_torchscript}
 """The one whose graph serves best first: fewer nodes, tied weights once."""
@@ -78,6 +78,7 @@ class _Onnx:
             notes.append("Computed in float32 instead of bfloat16: CPU kernels lack that.")
         notes += EXPORTERS[recipe](exported, prepared.signature, path, options.opset)
         try:
+            check_opset(path, options.opset)
             finish(path, prepared.signature)
             signature = read_signature(path)
         except UsageProblem as error:  # of the file, which is the exporter's and not the user's

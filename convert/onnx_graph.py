@@ -105,6 +105,20 @@ def finish(path: Path, signature: Signature) -> None:
         ) from error
 
 
+def check_opset(path: Path, opset: int | None) -> None:
+    """Make sure that the file has the opset that was asked for.
+
+    Raises:
+        ConversionError: it has another: the exporter could not convert it, and only logs that.
+    """
+    written = next((s.version for s in _load(path).opset_import if not s.domain), None)
+    if opset not in (None, written):
+        raise ConversionError(
+            f"The exporter wrote opset {written} instead of {opset}.",
+            remedy="Leave --opset out, or try the other --exporter.",
+        )
+
+
 def _restore_inputs(graph: Any, signature: Signature) -> bool:
     """Put back the inputs that an exporter dropped because nothing reads them."""
     import onnx

@@ -25,6 +25,10 @@ SERVED_DTYPES = (
 """What Triton's PyTorch backend takes (its README's table of data types)."""
 
 
+RESERVED = (*keyword.kwlist, "self", "forward")
+"""What can't be the name of an argument."""
+
+
 class _TorchScript:
     name = "torchscript"
     extra = "torch"
@@ -183,8 +187,8 @@ def _script(model: TorchModel) -> Any:
 
 
 def _are_arguments(names: Sequence[str]) -> bool:
-    reserved = ("self", "forward")
-    return all(n.isidentifier() and not keyword.iskeyword(n) and n not in reserved for n in names)
+    # libtorch writes a file with a name that is no ASCII, and can't read it.
+    return all(n.isidentifier() and n.isascii() and n not in RESERVED for n in names)
 
 
 def _wire_names(signature: Signature) -> dict[str, str]:
