@@ -98,7 +98,7 @@ def export_torchscript(
         }
         for spec in specs
     }
-    with _explained("the TorchScript exporter"), torch.no_grad(), tracer_warnings() as caught:
+    with _explained("The TorchScript exporter"), torch.no_grad(), tracer_warnings() as caught:
         with export_friendly_mode():
             torch.onnx.export(
                 model.flat,
@@ -123,7 +123,7 @@ def _explained(exporter: str) -> Iterator[None]:
     except Exception as error:
         traceback.print_exc()
         raise ConversionError(
-            f"{exporter[0].upper()}{exporter[1:]} refused the model: {_reason(error)}",
+            f"{exporter} refused the model: {_reason(error)}",
             remedy="Mend that line, or try the other --exporter.",
         ) from error
 
