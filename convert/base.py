@@ -84,8 +84,11 @@ class SourceModel(Protocol):
     """Arguments that keep their default, as text."""
     padding: int | None
     """The token id that stands where a mask is 0, if there is one."""
-    omitted: tuple[Omission, ...]
-    """Outputs that are left out, known after the first run."""
+
+    @property
+    def omitted(self) -> tuple[Omission, ...]:
+        """Outputs that are left out, known after the first run."""
+        ...
 
     @property
     def narrowest(self) -> str:

@@ -60,7 +60,8 @@ def factory():
 
 def _members(protocol: type) -> dict[str, Any]:
     methods = {n: m for n, m in vars(protocol).items() if inspect.isfunction(m) and n[0] != "_"}
-    return {**dict.fromkeys(inspect.get_annotations(protocol)), **methods}
+    values = [n for n, m in vars(protocol).items() if isinstance(m, property)]
+    return {**dict.fromkeys([*inspect.get_annotations(protocol), *values]), **methods}
 
 
 def _check_members(thing: Any, protocol: type) -> None:
@@ -247,7 +248,7 @@ def test_an_artifact_may_be_asked_from_anywhere(name: str, make: Made) -> None:
     folder, artifact = make(name, recipe)
     runner = find_target(name).open(folder, artifact, "cpu")
     feeds = {
-        "tokens": np.int64([[0, 5, 1], [2, 1, 0], [3, 4, 4]]),
+        "tokens": np.array([[0, 5, 1], [2, 1, 0], [3, 4, 4]]),
         "scale": np.ones((3, 6), "float32"),
     }
     expected = runner(feeds)

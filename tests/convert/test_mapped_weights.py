@@ -55,7 +55,8 @@ def _save(folder: Path, **options: Any) -> Path:
 
 
 def _load(folder: Path, **options: Any) -> Any:
-    return GPT2LMHeadModel.from_pretrained(folder, **options).eval()
+    loaded: Any = GPT2LMHeadModel.from_pretrained(folder, **options)
+    return loaded.eval()
 
 
 def _graph(tensors: dict[str, Any]) -> Any:
@@ -136,7 +137,8 @@ def test_converted_weights_lie_in_no_file(tmp_path: Path) -> None:
 
 def test_a_half_precision_file_loaded_wide_lies_in_no_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    GPT2LMHeadModel(CONFIG).half().save_pretrained(tmp_path / "model")
+    half: Any = GPT2LMHeadModel(CONFIG)
+    half.half().save_pretrained(tmp_path / "model")
     loaded = _load(tmp_path / "model", dtype=torch.float32)
     assert loaded.transformer.wte.weight.dtype == torch.float32
     assert _is_refused(loaded.state_dict(), tmp_path / "out")

@@ -77,7 +77,7 @@ def test_shapes_are_read(tmp_path: Path, shape: list[Any], expected: tuple[Any, 
 
 def test_weights_that_are_also_inputs_are_none(tmp_path: Path) -> None:
     node = helper.make_node("Add", ["x", "w"], ["y"])
-    weights = {"w": np.float32([1, 2, 3])}
+    weights = {"w": np.array([1, 2, 3], "f")}
     path = _write(tmp_path / "m.onnx", [X, _info("w", [3])], [Y], [node], weights)
     assert read_signature(path).input_names == ("x",)
 
@@ -203,7 +203,7 @@ def test_what_the_exporter_wrote_wrongly(
 
 
 def test_inputs_that_only_a_branch_reads_are_used(tmp_path: Path) -> None:
-    branches = {
+    branches: dict[str, Any] = {
         name: helper.make_graph(
             [helper.make_node("Identity", [source], [name])],
             name,

@@ -62,7 +62,7 @@ def test_what_no_source_knows_is_explained(model: str) -> None:
 def test_every_module_with_a_target_or_source_is_registered() -> None:
     """A new target is one file and one line: this is the line."""
     folder = Path(convert.__path__[0])
-    found = {"TARGET": set(), "SOURCE": set()}
+    found: dict[str, set[str]] = {"TARGET": set(), "SOURCE": set()}
     for path in folder.glob("*.py"):
         for kind, names in found.items():
             if f"\n{kind} = " in path.read_text():

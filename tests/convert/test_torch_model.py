@@ -183,8 +183,8 @@ def test_the_model_runs_in_eval_mode_without_gradients_and_weights_stay() -> Non
     module = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout(0.9))
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     model = _model(module, "input:float32[batch,3]")
-    answers = [model.run({"input": X.numpy()})["output"] for _ in range(2)]
-    assert np.array_equal(*answers)
+    one, two = (model.run({"input": X.numpy()})["output"] for _ in range(2))
+    assert np.array_equal(one, two)
     model.run_double({"input": X.numpy()})
     for name, tensor in module.state_dict().items():
         assert torch.equal(tensor, before[name]), name

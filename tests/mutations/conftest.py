@@ -60,7 +60,7 @@ class Studied(NamedTuple):
     def validate(self, target: str) -> Passed | Failed:
         """Judge the artifact in the workspace."""
         built = jobs.validate(str(self.workspace.folder), target, {}, "cpu")
-        return msgspec.convert(built, Passed | Failed)  # type: ignore[no-any-return]
+        return msgspec.convert(built, Passed | Failed)
 
     def file(self, target: str) -> Path:
         """Return the file of the artifact in the workspace."""

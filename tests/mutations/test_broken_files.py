@@ -94,7 +94,7 @@ def _widen(model: Any) -> None:
 
 
 def _add_axis(model: Any) -> None:
-    _insert_last(model, "Unsqueeze", _constant(model, "axes", np.int64([1])))
+    _insert_last(model, "Unsqueeze", _constant(model, "axes", np.array([1])))
 
 
 def _count_from_one(model: Any) -> None:
@@ -137,7 +137,7 @@ def _fold_an_example(model: Any) -> None:
 
 
 def _mix_rows(model: Any) -> None:
-    name = _constant(model, "axis", np.int64([0]))
+    name = _constant(model, "axis", np.array([0]))
     model.graph.node.append(helper.make_node("ReduceMean", ["x", name], ["mean"], keepdims=1))
     model.graph.node.append(helper.make_node("Sub", ["x", "mean"], ["centred"]))
     for node in model.graph.node:
@@ -149,7 +149,7 @@ def _mix_rows(model: Any) -> None:
 
 
 def _freeze_rows(model: Any) -> None:
-    _insert_last(model, "Reshape", _constant(model, "rows", np.int64([3, 4])))
+    _insert_last(model, "Reshape", _constant(model, "rows", np.array([3, 4])))
 
 
 ONNX_EDITS: list[tuple[str, str, Edit]] = [
@@ -276,5 +276,5 @@ def test_a_torchscript_file(model: str, edit: Edit, study: Study, tmp_path: Path
     module: Any = torch.jit.load(path)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         edit(module)
-    torch.jit.save(module, path)  # type: ignore[no-untyped-call]
+    torch.jit.save(module, path)
     assert isinstance(_judge(studied, "torchscript", path.parent), Failed)

@@ -44,7 +44,7 @@ class Call(nn.Module):
 class Call2(Call):
     """The same, of two inputs."""
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Any:  # type: ignore[override]
         return self.function(x, y, **dict(self.layers.items()))
 
 
@@ -128,7 +128,7 @@ class MaskedMean(nn.Module):
         self.places = nn.Embedding(32, 16)
         self.head = nn.Linear(16, 5)
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> Any:
         h = self.embedding(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         scores = h @ h.transpose(1, 2) / 4
         scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(h.dtype).min)
@@ -292,7 +292,7 @@ def float16() -> Built:
 
 @model("x:float32[batch,seq=1..40,8]")
 def rotary() -> Built:
-    def turn(x: torch.Tensor) -> torch.Tensor:
+    def turn(x: torch.Tensor) -> Any:
         places = torch.arange(x.shape[1], dtype=torch.float32)[:, None]
         angles = places * torch.exp(torch.arange(4) * -(math.log(10000.0) / 4))
         sin, cos = angles.sin(), angles.cos()
@@ -321,7 +321,7 @@ def resizing() -> Built:
 
 @model()
 def patches() -> Built:
-    def split(x: torch.Tensor, embed: nn.Module, head: nn.Module) -> torch.Tensor:
+    def split(x: torch.Tensor, embed: nn.Module, head: nn.Module) -> Any:
         h = embed(x).flatten(2).transpose(1, 2)
         return head(F.scaled_dot_product_attention(h, h, h, is_causal=True).mean(1))
 
@@ -330,7 +330,7 @@ def patches() -> Built:
 
 @model()
 def unet() -> Built:
-    def run(x: torch.Tensor, down: nn.Module, up: nn.Module, out: nn.Module) -> torch.Tensor:
+    def run(x: torch.Tensor, down: nn.Module, up: nn.Module, out: nn.Module) -> Any:
         h = F.relu(down(x))
         return out(torch.cat([F.interpolate(F.relu(up(h)), scale_factor=2), x], 1))
 
@@ -368,7 +368,7 @@ def nothing_but_zeros() -> Built:
 
 @model()
 def warping() -> Built:
-    def warp(x: torch.Tensor) -> torch.Tensor:
+    def warp(x: torch.Tensor) -> Any:
         theta = torch.tensor([[[0.8, 0.1, 0.0], [-0.1, 0.9, 0.1]]]).expand(x.shape[0], 2, 3)
         grid = F.affine_grid(theta, x.shape, align_corners=False)  # type: ignore[arg-type]
         return F.grid_sample(x, grid, align_corners=False)
@@ -395,7 +395,7 @@ def normed_batches() -> Built:
 
 @model()
 def solving() -> Built:
-    def solve(x: torch.Tensor) -> torch.Tensor:
+    def solve(x: torch.Tensor) -> Any:
         return torch.linalg.solve(x @ x.transpose(1, 2) + torch.eye(6), x)
 
     return Call(solve), _rows(6, 6)

@@ -18,6 +18,18 @@ SHAPES = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 NAN, INF = float("nan"), float("inf")
 
 
+def _f32(values: Any) -> Any:
+    return np.array(values, "float32")
+
+
+def _i64(values: Any) -> Any:
+    return np.array(values, "int64")
+
+
+def _f64(values: Any) -> Any:
+    return np.array(values, "float64")
+
+
 @st.composite
 def arrays(draw: st.DrawFn, dtypes: tuple[str, ...] = DTYPES) -> np.ndarray[Any, Any]:
     return draw(npst.arrays(draw(st.sampled_from(dtypes)), draw(SHAPES)))
@@ -130,7 +142,7 @@ def test_one_wrong_element_is_told(dtype: str) -> None:
     ],
 )
 def test_the_worst_element_is_shown(actual: Any, expected: Any, says: str) -> None:
-    found = compare(np.float32(actual), np.float32(expected), 0.01)
+    found = compare(_f32(actual), _f32(expected), 0.01)
     assert found.problem.endswith(says)
 
 
@@ -168,8 +180,8 @@ def test_a_wider_or_narrower_dtype_is_told(actual: str, expected: str) -> None:
 
 
 def test_every_row_has_its_own_scale() -> None:
-    expected = np.float32([[1000, 500], [0.5, 1]])
-    actual = expected + np.float32([[0, 0], [0.1, 0]])
+    expected = _f32([[1000, 500], [0.5, 1]])
+    actual = expected + _f32([[0, 0], [0.1, 0]])
     assert compare(actual, expected, 0.01).error == pytest.approx(0.1)
     assert compare(actual, expected, 0.01, by_row=False).error == pytest.approx(1e-4)
 
@@ -182,7 +194,7 @@ def test_a_row_of_zeros_is_measured_by_what_is_typical() -> None:
 
 
 def test_a_difference_that_overflows_is_told() -> None:
-    expected = np.float64([1e308, 1.0])
+    expected = _f64([1e308, 1.0])
     found = compare(-expected, expected, 1e-3, by_row=False)
     assert found.problem.startswith("differs in 1 of 2 elements: -1e+308 instead of")
     assert found.error == INF
@@ -203,8 +215,8 @@ def test_a_fill_value_hides_nothing(fill: float, by_row: bool) -> None:
 
 
 def test_a_wrong_fill_value_is_told() -> None:
-    expected = np.float32([1, 2, -1e9, -1e9])
-    assert compare(np.float32([1, 2, -1e9, -1.1e9]), expected, 0.01, by_row=False).problem
+    expected = _f32([1, 2, -1e9, -1e9])
+    assert compare(_f32([1, 2, -1e9, -1.1e9]), expected, 0.01, by_row=False).problem
 
 
 @pytest.mark.parametrize(
@@ -231,21 +243,21 @@ def test_magnitude(values: list[float], expected: float, dtype: str) -> None:
 
 
 def test_magnitude_along_an_axis() -> None:
-    values = np.float32([[1, 2, -1e9, -1e9], [3, 2, 7e3, 1]])
+    values = _f32([[1, 2, -1e9, -1e9], [3, 2, 7e3, 1]])
     assert magnitude(values, 1).tolist() == [[2], [7e3]]
 
 
 def test_whole_numbers_are_exact() -> None:
-    found = compare(np.int64([[1, 2], [3, 5]]), np.int64([[1, 2], [3, 4]]), 0.9)
+    found = compare(_i64([[1, 2], [3, 5]]), _i64([[1, 2], [3, 4]]), 0.9)
     assert found.problem == "differs in 1 of 4 elements, first at [1, 1]: 5 instead of 4"
 
 
 def test_large_whole_numbers_are_exact() -> None:
-    expected = np.int64([2**62 + 1])  # not a float64
+    expected = _i64([2**62 + 1])  # not a float64
     assert compare(expected - 1, expected, 0.9).problem
 
 
-SCORES = np.float32([[1, 5, 5, 2], [4, 3, 4, 4]])
+SCORES = _f32([[1, 5, 5, 2], [4, 3, 4, 4]])
 
 
 @pytest.mark.parametrize(
@@ -268,25 +280,23 @@ SCORES = np.float32([[1, 5, 5, 2], [4, 3, 4, 4]])
     ],
 )
 def test_indices_whose_scores_tie(actual: Any, expected: Any, passes: bool) -> None:
-    found = compare(np.int64(actual), np.int64(expected), 0.0, scores=Scores(SCORES, 1))
+    found = compare(_i64(actual), _i64(expected), 0.0, scores=Scores(SCORES, 1))
     assert (not found.problem) is passes
     assert passes or found.problem.endswith("their scores do not tie")
-    assert compare(np.int64(actual), np.int64(expected), 0.0).problem
+    assert compare(_i64(actual), _i64(expected), 0.0).problem
 
 
 def test_ties_along_the_first_axis_and_over_all_elements() -> None:
-    first = compare(
-        np.int64([1, 0]), np.int64([0, 0]), 0.0, scores=Scores(np.float32([[3, 2], [3, 1]]), 0)
-    )
+    first = compare(_i64([1, 0]), _i64([0, 0]), 0.0, scores=Scores(_f32([[3, 2], [3, 1]]), 0))
     assert not first.problem
-    flat = Scores(np.float32([1, 7, 7]), 0)
+    flat = Scores(_f32([1, 7, 7]), 0)
     assert not compare(np.asarray(1), np.asarray(2), 0.0, scores=flat).problem
     assert compare(np.asarray(0), np.asarray(2), 0.0, scores=flat).problem
 
 
 def test_scores_that_rounding_could_swap_tie() -> None:
-    values = np.float32([[10, 3, 3.00001, -1e9, -1e9]])
-    actual, expected = np.int64([[0, 1]]), np.int64([[0, 2]])
+    values = _f32([[10, 3, 3.00001, -1e9, -1e9]])
+    actual, expected = _i64([[0, 1]]), _i64([[0, 2]])
     assert compare(actual, expected, 0.0, scores=Scores(values, 1)).problem
     assert not compare(actual, expected, 0.0, scores=Scores(values, 1, near=2e-5)).problem
     # A fill value is no scale for them, and no excuse.
@@ -295,9 +305,9 @@ def test_scores_that_rounding_could_swap_tie() -> None:
 
 
 def test_scores_of_minus_infinity_tie_with_themselves_only() -> None:
-    scores = Scores(np.float32([1, -INF, -INF, 0]), 0, near=0.1)
-    assert not compare(np.int64([0, 1]), np.int64([0, 2]), 0.0, scores=scores).problem
-    assert compare(np.int64([0, 3]), np.int64([0, 2]), 0.0, scores=scores).problem
+    scores = Scores(_f32([1, -INF, -INF, 0]), 0, near=0.1)
+    assert not compare(_i64([0, 1]), _i64([0, 2]), 0.0, scores=scores).problem
+    assert compare(_i64([0, 3]), _i64([0, 2]), 0.0, scores=scores).problem
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -24,6 +24,10 @@ SIGNATURE = Signature(
 PREPARED = Prepared("m", "python", SIGNATURE, Batching(4), noise={"y": 1e-6})
 
 
+def _f32(values: Any) -> Any:
+    return np.array(values, "float32")
+
+
 def _answer(feeds: Arrays) -> Arrays:
     return {"y": feeds["x"] * np.float32(3), "i": feeds["x"].argmax(1)}
 
@@ -192,7 +196,7 @@ def test_a_server_is_asked_one_row_and_all(store: SampleStore) -> None:
 
 def test_without_a_batch_the_scale_is_the_whole_outputs(tmp_path: Path) -> None:
     store = SampleStore(tmp_path)
-    x = np.float32([[1e-4, 1e-4], [10, 10]])
+    x = _f32([[1e-4, 1e-4], [10, 10]])
     store.write("p", "in", {0: x})
     store.write("p", "out", {0: x})
     spec = parse_tensor("y:float32[2,2]")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,10 @@ from tconv.validate.samples import Check, Pool, SampleIndex, SampleStore, numpy_
 
 NUMERIC = [dtype for dtype in DTYPES if dtype != "string"]
 SHAPES = [(), (0,), (3,), (4, 0, 2), (4, 2)]
+
+
+def _f32(values: Any) -> Any:
+    return np.array(values, "float32")
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -53,7 +58,7 @@ def test_columns_that_are_no_block_of_memory_are_stored(tmp_path: Path) -> None:
 
 def test_scores_keep_their_own_dtype(tmp_path: Path) -> None:
     store = SampleStore(tmp_path)
-    store.write("pool", "score", {1: np.float32([1, 2])})
+    store.write("pool", "score", {1: _f32([1, 2])})
     assert store.read_one(Check("pool"), "score", 1, "").dtype == np.float32
 
 
