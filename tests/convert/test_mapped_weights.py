@@ -12,7 +12,6 @@ import onnxruntime
 import pytest
 import torch
 from onnx_ir.tensor_adapters import TorchTensor
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from tconv.convert.mapped_weights import Mapping, attach_weights, find_mappings, locate
 from tconv.convert.onnx_export import export_dynamo
@@ -20,9 +19,6 @@ from tconv.convert.onnx_graph import finish
 from tconv.convert.torch_model import TorchModel
 from tconv.spec import Signature, parse_signature, parse_tensor
 
-CONFIG = GPT2Config(
-    n_layer=1, n_head=2, n_embd=32, vocab_size=128, n_positions=32, bos_token_id=0, eos_token_id=0
-)
 A, B = Path("/a.safetensors"), Path("/b.safetensors")
 MAPPINGS = [Mapping(100, 200, 0, A), Mapping(200, 300, 4096, A), Mapping(500, 600, 0, B)]
 
@@ -48,13 +44,22 @@ def test_nothing_is_mapped_nothing_is_found() -> None:
     assert locate([], 100, 1) is None
 
 
-def _save(folder: Path, **options: Any) -> Path:
+def _make() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel  # takes seconds, which collecting spares
+
     torch.manual_seed(0)
-    GPT2LMHeadModel(CONFIG).save_pretrained(folder, **options)
+    sizes = {"n_layer": 1, "n_head": 2, "n_embd": 32, "vocab_size": 128, "n_positions": 32}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+
+
+def _save(folder: Path, **options: Any) -> Path:
+    _make().save_pretrained(folder, **options)
     return folder
 
 
 def _load(folder: Path, **options: Any) -> Any:
+    from transformers import GPT2LMHeadModel
+
     loaded: Any = GPT2LMHeadModel.from_pretrained(folder, **options)
     return loaded.eval()
 
@@ -136,16 +141,14 @@ def test_converted_weights_lie_in_no_file(tmp_path: Path) -> None:
 
 
 def test_a_half_precision_file_loaded_wide_lies_in_no_file(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    half: Any = GPT2LMHeadModel(CONFIG)
-    half.half().save_pretrained(tmp_path / "model")
+    _make().half().save_pretrained(tmp_path / "model")
     loaded = _load(tmp_path / "model", dtype=torch.float32)
     assert loaded.transformer.wte.weight.dtype == torch.float32
     assert _is_refused(loaded.state_dict(), tmp_path / "out")
 
 
 def test_weights_that_are_in_no_file(tmp_path: Path) -> None:
-    assert _is_refused(GPT2LMHeadModel(CONFIG).state_dict(), tmp_path / "out")
+    assert _is_refused(_make().state_dict(), tmp_path / "out")
 
 
 def test_weights_that_were_changed_after_loading(tmp_path: Path) -> None:

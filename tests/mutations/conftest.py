@@ -95,18 +95,3 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         return Studied(request, workspace, workspace.prepared())
 
     return run
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how many healthy models passed and how many broken ones were noticed."""
-    counts = {"healthy": [0, 0], "broken": [0, 0]}
-    for outcome, index in (("passed", 0), ("failed", 1)):
-        for report in terminalreporter.stats.get(outcome, ()):
-            for kind, count in counts.items():
-                count[index] += f"mutations/test_{kind}" in report.nodeid and "[" in report.nodeid
-    (quiet, alarms), (caught, missed) = counts["healthy"], counts["broken"]
-    if quiet + alarms + caught + missed:
-        terminalreporter.write_line(
-            f"validator: {quiet} healthy artifacts passed and {alarms} did not; "
-            f"{caught} broken ones were noticed and {missed} were not"
-        )
