@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,9 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+LONGEST = 366 * 86400.0
+"""Seconds that any step may take at most: the system's clocks count no further than some years."""
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -25,9 +29,28 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
         text = value.strip().upper().removesuffix("IB").removesuffix("B")
         number, unit = (text[:-1], text[-1:]) if text[-1:].isalpha() else (text, "")
         try:
-            return int(float(number) * UNITS[unit])
-        except (KeyError, ValueError):
+            size = int(float(number) * UNITS[unit])
+        except (KeyError, ValueError, OverflowError):
+            size = 0
+        if not 0 < size < 1 << 62:
             self.fail(f"{value!r} is no size; write it like 800M or 4GiB", param, ctx)
+        return size
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time above nothing that ends: neither `inf` nor `nan`."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number of seconds."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = math.nan
+        if not 0 < seconds <= LONGEST:
+            self.fail(f"{value!r} is no time; give seconds, like 600", param, ctx)
+        return seconds
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg]
@@ -121,7 +144,7 @@ conversion = stacked(
     click.option("--opset", type=click.IntRange(min=9), help="The ONNX opset to write."),
     click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(),
         default=1800.0,
         show_default=True,
         help="Seconds that each step of each target may take.",

@@ -69,9 +69,14 @@ def _crashed(stage: str, crash: Crash) -> NotConverted:
     )
 
 
+def is_frozen(note: str) -> bool:
+    """Whether a note of an artifact is the tracer's word about a value that it froze."""
+    return any(f": {word}" in note for word in TRACER_WORDS)
+
+
 def quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
     """Add the lines at which a tracer said that it froze a value: the likeliest culprits."""
-    frozen = [note for note in artifact.notes if any(word in note for word in TRACER_WORDS)]
+    frozen = [note for note in artifact.notes if is_frozen(note)]
     if not frozen:
         return verdict
     problem = f"{verdict.problem} The tracer froze a value at {'; '.join(frozen)}."

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .outcome import is_frozen
 from .report import (
     Failed,
     NotConverted,
@@ -102,6 +103,8 @@ def show_report(report: Report) -> None:
         _show_trouble(out, target)
     for line in _remarks(report):
         out.print(f"[dim]{escape(line)}[/dim]")
+    for line in _frozen(report):
+        out.print(f"[yellow]warning:[/yellow] {escape(line)}")
     out.print(f"\n{escape(next_command(report))}")
 
 
@@ -181,8 +184,19 @@ def _remarks(report: Report) -> list[str]:
     lines += [f"left out {item.name}: {item.reason}" for item in prepared.omitted]
     if not prepared.batching.max_size:
         lines.append(f"no batching: {prepared.batching.reason}")
+    return [*lines, *dict.fromkeys((*prepared.notes, *_notes(report)))]
+
+
+def _notes(report: Report) -> list[str]:
     notes = [n for t in report.targets if t.artifact for n in t.artifact.notes]
-    return [*lines, *dict.fromkeys((*prepared.notes, *notes))]
+    return [note for note in notes if not is_frozen(note)]
+
+
+def _frozen(report: Report) -> list[str]:
+    """Return what a tracer froze in artifacts that passed: no sample took another way."""
+    passed = [t.artifact for t in report.targets if t.artifact and isinstance(t.verdict, Passed)]
+    notes = dict.fromkeys(n for artifact in passed for n in artifact.notes if is_frozen(n))
+    return [f"{note}: the tracer froze it, and no sample went another way." for note in notes]
 
 
 def next_command(report: Report) -> str:

@@ -213,6 +213,8 @@ def _domain_of(example: Array) -> Domain | None:
     if values.size == 0 or example.dtype == bool:
         return None
     low, high = float(values.min()), float(values.max())
+    if example.dtype == np.uint8 and not values.any():  # a black image stands for any
+        return Domain("integer", 0, 255)
     if np.isin(values, (0.0, 1.0)).all():
         # torch.zeros(…) and torch.ones(…) stand for any number.
         is_filler = example.dtype.kind not in "iu" and low == high

@@ -41,8 +41,15 @@ def http_address(url: str | None, grpc: str) -> str:
 
 
 def _with_port(address: str, port: int) -> str:
-    _, separator, last = address.rpartition(":")
-    return address if separator and last.isdecimal() else f"{address}:{port}"
+    host, separator, last = address.rpartition(":")
+    if separator and last.isdecimal() and host:
+        return address
+    if not address or (separator and not address.endswith("]")):
+        raise UsageProblem(
+            f"{address!r} is no address of a server.",
+            remedy=f"Give a host and a port, like localhost:{port}.",
+        )
+    return f"{address}:{port}"
 
 
 class RemoteTriton:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from ..convert.base import Array, Arrays, SourceModel
 from ..errors import TconvError, UsageProblem
@@ -16,8 +17,8 @@ from .tolerance import floor
 ROWS = "n"
 """What the first axis is called once it has turned out to be no batch."""
 DEFAULT_LARGEST = 8
-PROBE_ROWS = 4
-SELECTIONS = ((PROBE_ROWS - 1,), (0,), (1, 0), (1, 1, 0))
+PROBE_ROWS = 8
+SELECTIONS = ((PROBE_ROWS - 1,), (0,), (1, 0), (1, 1, 0), (5, 0, 3, 6, 2))
 
 Outputs = dict[str, Array]
 Observation = tuple[Sizes, dict[str, tuple[int, ...]]]
@@ -130,6 +131,7 @@ def _opposite_rows(model: SourceModel, sizes: Sizes, seed: int) -> Outputs:
             array[::2] = 1 - array[1::2]
         elif "float" in spec.dtype:
             array[::2] = -array[1::2]
+            array[0], array[-1] = -np.abs(array[0]), np.abs(array[-1])
     return feeds
 
 

@@ -38,7 +38,7 @@ NOISE_ROWS = 1
 """How many rows of a pool are run in float64."""
 REPEATED_ROWS = 2
 """How many rows the source is run on twice."""
-ROUNDING = {"float64": 1e-3, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
+ROUNDING = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Float64 that differs by more has taken another path (a saturated mask, a branch): no rounding."""
 VERSIONS = ("torch", "transformers", "numpy")
 
@@ -131,7 +131,12 @@ class _Study:
         self.model, self.found, self.store, self.seed = model, found, store, seed
         self.signature = found.signature
         self.batch = found.batching.max_size
-        self.notes: list[str] = []
+        self.notes: list[str] = [
+            f"Nothing is known of the values of {spec.name!r}: only 0 and 1 were tried. "
+            "An example from the factory would tell."
+            for spec in found.signature.inputs
+            if spec.domain is None and "int" in spec.dtype
+        ]
         self.noise: dict[str, float] = {}
         self.outputs: tuple[TensorSpec, ...] = ()
         self._observations: list[Observation] = list(found.observations)
@@ -233,8 +238,14 @@ class _Study:
     def _measure_noise(self, feeds: Arrays, answers: Arrays) -> None:
         """Compare a few rows of the float32 answers with float64."""
         rows = slice(NOISE_ROWS) if self.batch else slice(None)
+        some = {name: array[rows] for name, array in feeds.items()}
+        if self.batch:
+            # On the same rows: what else is in a batch would pass for noise.
+            alone = self.model.run(some)
+            self._check_alone(alone, answers)
+            answers = alone
         try:
-            exact = self.model.run_double({name: array[rows] for name, array in feeds.items()})
+            exact = self.model.run_double(some)
         except Exception as error:  # any operator may have no float64 form
             self._note(f"The source's noise is unknown: float64 failed ({type(error).__name__}).")
             return
@@ -242,7 +253,7 @@ class _Study:
             if is_exact(value.dtype.name) or name not in exact:
                 continue
             expected = exact[name].astype(np.float64)
-            actual = value[rows].astype(np.float64) if value.ndim else value.astype(np.float64)
+            actual = value.astype(np.float64)
             typical = self._scales.get(name, 0.0)
             found = compare(
                 actual, expected, float("inf"), typical=typical, by_row=self.batch > 0
@@ -251,6 +262,20 @@ class _Study:
                 self.noise[name] = max(self.noise.get(name, 0.0), found)
             else:
                 self._note(f"Float64 takes {name!r} elsewhere (by {found:.2g}): no noise was used.")
+
+    def _check_alone(self, alone: Arrays, answers: Arrays) -> None:
+        """Raise if the first rows of the largest batch are other than by themselves."""
+        for name, value in alone.items():
+            whole, allowed = answers[name], floor(value.dtype.name, self.model.narrowest)
+            if is_exact(value.dtype.name):
+                continue
+            typical = self._scales.get(name, 0.0)
+            problem = compare(value, whole[: len(value)], allowed, typical=typical).problem
+            if problem:
+                raise TconvError(
+                    f"Rows influence each other at batch {len(whole)}: alone, {name!r} {problem}.",
+                    remedy="Ask for a smaller --max-batch-size, or for 0: no batching.",
+                )
 
     def _note(self, note: str) -> None:
         self.notes += [note] if note not in self.notes else []

@@ -137,11 +137,11 @@ def test_a_first_axis_that_cannot_vary_keeps_the_examples_size() -> None:
     model = _source(_only_two, examples={"x": np.zeros((2, 3), "float32")})
     found = find_batch(model, 0, None)
     assert found.signature.inputs[0].shape == (2, 3)
-    assert "can't run with 4 along its first axis (RuntimeError" in found.batching.reason
+    assert "can't run with 8 along its first axis (RuntimeError" in found.batching.reason
 
 
 def test_a_declared_axis_that_cannot_vary_is_a_wrong_request() -> None:
-    with pytest.raises(UsageProblem, match="can't run with 4 along its first axis"):
+    with pytest.raises(UsageProblem, match="can't run with 8 along its first axis"):
         find_batch(_source(_only_two, declared=True), 0, None)
 
 
