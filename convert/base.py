@@ -20,6 +20,9 @@ from ..spec import Signature
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
+SIGN, WHOLE, HALF = -1, -2, -3
+"""Where numbers are cut into flags or whole numbers: at 0, at whole numbers, halfway between."""
+
 
 class SourceRequest(msgspec.Struct, frozen=True):
     """Which model, and how to load it. `inputs` are the `--input` texts."""
@@ -104,7 +107,10 @@ class SourceModel(Protocol):
         ...
 
     def scores(self, feeds: Arrays) -> dict[str, tuple[Array, int]]:
-        """Return, for outputs of indices, the scores they were chosen by, and along which axis."""
+        """Return, for outputs of indices, the scores they were chosen by, and along which axis.
+
+        For flags and whole numbers: what they were cut from, and `SIGN`, `WHOLE` or `HALF`.
+        """
         ...
 
     def fingerprint(self) -> str:

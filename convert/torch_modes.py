@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from .torch_cuts import Cuts
+
 INDEX_FUNCTIONS = ("topk", "sort", "argsort", "argmax", "argmin", "max", "min")
 
 
@@ -40,7 +42,8 @@ def float64_mode() -> AbstractContextManager[Any]:
 def index_recorder() -> Any:
     """Return a context that remembers by which scores indices were chosen.
 
-    Its `find(tensor)` gives `(scores, axis)` for a tensor that `topk`, `argmax` and the like made.
+    Its `find(tensor)` gives `(scores, axis)` for a tensor that `topk`, `argmax` and the like made,
+    and what flags and whole numbers were cut from; see `torch_cuts`.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -49,6 +52,7 @@ def index_recorder() -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.seen: list[tuple[Any, Any, int]] = []
+            self.cuts = Cuts()
 
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -59,13 +63,15 @@ def index_recorder() -> Any:
                 indices = result if isinstance(result, torch.Tensor) else result[-1]
                 if indices.dtype == torch.int64:
                     self.seen.append((indices, *_scores_of(name, args, kwargs or {})))
+            else:
+                self.cuts.note(name, args, kwargs or {}, result)
             return result
 
         def find(self, tensor: Any) -> tuple[Any, int] | None:
             for indices, scores, axis in self.seen:
                 if indices is tensor and scores.dim():
                     return scores, axis % scores.dim()
-            return None
+            return self.cuts.find(tensor)
 
     return Recorder()
 

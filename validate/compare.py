@@ -1,8 +1,9 @@
 """Compare one output with what the source says: pure, and it explains itself.
 
 Shapes come before values, since broadcasting would hide a wrong batch; a NaN never passes because a
-comparison with it is false; whole numbers are exact, but for indices whose scores tie. A fill value
-(masked logits of -1e9) is no scale: beside it, any other number would look right.
+comparison with it is false; whole numbers are exact, but for indices whose scores tie and for what
+was cut where rounding decides. A fill value (masked logits of -1e9) is no scale: beside it, any
+other number would look right.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ..convert.base import Array
+from ..convert.base import SIGN, WHOLE, Array
 
 SMALLEST_SCALE = 3e-2
 """A row's scale is at least this share of the output's typical magnitude: a row that is near zero
@@ -19,6 +20,8 @@ FILL = 1e3
 """From here on, equal magnitudes far above all others are fill values."""
 TOGETHER, FAR = 2.0, 100.0
 """How many times fill values may be below the largest magnitude, and all others must be."""
+BY_CHANCE = 0.01
+"""The share of an output's numbers that may be whole before they are cut to whole numbers."""
 MANY = 8
 """How many others there are where fill values were added to something, and so are not equal."""
 
@@ -36,6 +39,7 @@ class Difference(msgspec.Struct, frozen=True):
 class Scores(msgspec.Struct, frozen=True):
     """What an output's indices were chosen by: indices with equal scores are equally right.
 
+    Or what its flags and whole numbers were cut from: `axis` is then `SIGN`, `WHOLE` or `HALF`.
     `near` is how far apart equal scores may be, as a share of their scale: an artifact computes
     them anew, and its rounding decides which of two neighbours comes first.
     """
@@ -112,15 +116,36 @@ def _wrong(problem: str) -> Difference:
 def _compare_exact(actual: Array, expected: Array, scores: Scores | None) -> Difference:
     wrong = np.asarray(actual != expected)
     if scores is not None and wrong.any():
-        wrong &= ~_tied(actual, expected, scores)
+        wrong &= ~(_tied if scores.axis >= 0 else _at_a_cut)(actual, expected, scores)
     if not wrong.any():
         return Difference()
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
     return _wrong(
         f"differs in {int(wrong.sum())} of {expected.size} elements, first at {list(where)}: "
-        f"{actual[where]} instead of {expected[where]}"
-        + ("; their scores do not tie" if scores is not None else "")
+        f"{actual[where]} instead of {expected[where]}" + _no_excuse(scores)
     )
+
+
+def _no_excuse(scores: Scores | None) -> str:
+    if scores is None:
+        return ""
+    return "; their scores do not tie" if scores.axis >= 0 else "; rounding does not explain it"
+
+
+def _at_a_cut(actual: Array, expected: Array, scores: Scores) -> Array:
+    """Where a number is so near a cut that rounding decides on which side it is."""
+    if scores.values.shape != expected.shape or not _is_float(scores.values):
+        return np.zeros(expected.shape, bool)
+    values = scores.values.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        if scores.axis == SIGN:
+            return np.asarray(np.abs(values) <= scores.near * magnitude(values))
+        distance = values - (np.round(values) if scores.axis == WHOLE else np.floor(values) + 0.5)
+        near = np.abs(distance) <= scores.near * magnitude(values)
+    near &= np.abs(actual.astype(np.float64) - expected.astype(np.float64)) <= 1
+    at_once = distance == 0
+    # Few lie on a cut by chance; many do on purpose (limited to 0..255), and nothing moves them.
+    return np.asarray(near if at_once.mean() < BY_CHANCE else near & ~at_once)
 
 
 def _tied(actual: Array, expected: Array, scores: Scores) -> Array:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..convert.base import Arrays, SourceModel
-from .compare import Scores
+from .compare import Scores, is_exact
 from .tolerance import FLOORS
 
 
 def find_scores(model: SourceModel, feeds: Arrays, outputs: Arrays) -> dict[str, Scores]:
-    """Return the scores of every output of indices; the source is run again if there may be any."""
-    if not any(value.dtype == np.int64 for value in outputs.values()):
+    """Return what every output of indices, flags or whole numbers was chosen by or cut from.
+
+    The source is run again if there is any.
+    """
+    if not any(is_exact(value.dtype.name) for value in outputs.values()):
         return {}
     return {
         name: Scores(values, axis, FLOORS.get(values.dtype.name, 0.0))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tconv.convert.base import HALF, SIGN, WHOLE
 from tconv.convert.torch_model import TorchModel, choose_device
 from tconv.convert.torch_outputs import name_outputs
 from tconv.convert.torch_tensors import to_array, to_tensor
@@ -206,6 +207,39 @@ def test_scores_of_indices() -> None:
     assert axis_of[0] == "best"
     assert axis_of[1][1] == 0
     assert np.array_equal(axis_of[1][0], X.numpy())
+
+
+@pytest.mark.parametrize(
+    ("function", "values", "cut"),
+    [
+        pytest.param(lambda x: x > 2, X - 2, SIGN, id="flag"),
+        pytest.param(lambda x: x.less_equal(2), X - 2, SIGN, id="flag by name"),
+        pytest.param(lambda x: torch.lt(x, other=x * 0.5), X - X * 0.5, SIGN, id="two tensors"),
+        pytest.param(lambda x: (x * 1.5).int(), X * 1.5, WHOLE, id="cast"),
+        pytest.param(lambda x: (x * 1.5).to(torch.uint8), X * 1.5, WHOLE, id="cast by to"),
+        pytest.param(lambda x: (x * 1.5).round().long(), X * 1.5, HALF, id="rounded"),
+        pytest.param(lambda x: (x * 1.5).floor().to(dtype=torch.int8), X * 1.5, WHOLE, id="floor"),
+    ],
+)
+def test_what_flags_and_whole_numbers_were_cut_from(
+    function: Callable[[Any], Any], values: Any, cut: int
+) -> None:
+    model = _model(Call(function))
+    (found,) = model.scores({"x": X.numpy()}).values()
+    assert np.array_equal(found[0], values.numpy())
+    assert found[1] == cut
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x.long() + 1, id="changed since"),
+        pytest.param(lambda x: x.long() > 1, id="of whole numbers"),
+        pytest.param(lambda x: x.double(), id="no cut"),
+    ],
+)
+def test_what_is_not_cut_from_real_numbers(function: Callable[[Any], Any]) -> None:
+    assert _model(Call(function)).scores({"x": X.numpy()}) == {}
 
 
 def _weights() -> nn.Module:

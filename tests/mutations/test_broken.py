@@ -192,6 +192,22 @@ output(
 output("whole_numbers", "one off in one place", lambda y, _: y["output_3"].__setitem__((0, 0), 7))
 first("several_dtypes", "the flag negated", lambda y: ~y)
 
+output("pictures_out", "the mask negated", lambda y, _: y | {"mask": ~y["mask"]})
+output("pictures_out", "one flag in a million", lambda y, _: _flip_a_clear_one(y["mask"]))
+output("pictures_out", "rounded, not cut off", lambda y, _: y | {"grey": y["rounded"].astype("B")})
+output("pictures_out", "cut off, not rounded", lambda y, _: y | {"rounded": y["grey"].astype("i")})
+output("pictures_out", "all one too many", lambda y, _: y | {"rounded": y["rounded"] + 1})
+
+
+def _flip_a_clear_one(mask: Any) -> None:
+    """Flip the flag in the middle of the largest run of equal ones: far from any border."""
+    flat = mask.reshape(-1)
+    borders = np.flatnonzero(np.diff(flat))
+    widest = np.diff(borders).argmax()
+    place = (borders[widest] + borders[widest + 1]) // 2
+    flat[place] = ~flat[place]
+
+
 # ---- indices -------------------------------------------------------------------------------------
 
 output("indices", "best but one", lambda y, _: y | {"best": y["top"][:, 1]})

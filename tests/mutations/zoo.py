@@ -377,6 +377,25 @@ def warping() -> Built:
 
 
 @model()
+def pictures_out() -> Built:
+    """So many numbers are cut here that rounding alone decides of some."""
+
+    def cut(x: torch.Tensor, a: nn.Module, b: nn.Module) -> Any:
+        y = b(F.relu(a(x)))
+        y = y - y.mean((2, 3), keepdim=True)
+        grey = y.sigmoid() * 255
+        return {
+            "mask": y > 0,
+            "grey": grey.to(torch.uint8),
+            "rounded": grey.round().int(),
+            "kinds": torch.cat([y, -y, y * 0 + 0.01], 1).argmax(1),
+        }
+
+    a, b = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 1, 3, padding=1)
+    return Call(cut, a=a, b=b), _rows(3, 192, 192)
+
+
+@model()
 def branching() -> Built:
     def choose(x: torch.Tensor, a: nn.Module, b: nn.Module) -> torch.Tensor:
         return torch.where(x.sum(1, keepdim=True) > 0, a(x), b(x))

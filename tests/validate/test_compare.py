@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from tconv.convert.base import HALF, SIGN, WHOLE
 from tconv.validate import compare as module
 from tconv.validate.compare import SMALLEST_SCALE, Difference, Scores, compare, is_exact, magnitude
 
@@ -284,6 +285,31 @@ def test_indices_whose_scores_tie(actual: Any, expected: Any, passes: bool) -> N
     assert (not found.problem) is passes
     assert passes or found.problem.endswith("their scores do not tie")
     assert compare(_i64(actual), _i64(expected), 0.0).problem
+
+
+@pytest.mark.parametrize(
+    ("values", "cut", "actual", "expected", "passes"),
+    [
+        pytest.param([1e-7, 1.0], SIGN, [0, 1], [1, 1], True, id="flag, near"),
+        pytest.param([1e-7, 1.0], SIGN, [1, 0], [1, 1], False, id="flag, far"),
+        pytest.param([3.999999, 9.5], WHOLE, [4, 9], [3, 9], True, id="cut off, near"),
+        pytest.param([3.999999, 9.5], WHOLE, [5, 9], [3, 9], False, id="cut off, two away"),
+        pytest.param([3.999999, 9.5], WHOLE, [3, 8], [3, 9], False, id="cut off, far"),
+        pytest.param([3.500001, 9.2], HALF, [3, 9], [4, 9], True, id="rounded, near"),
+        pytest.param([3.500001, 9.2], HALF, [4, 8], [4, 9], False, id="rounded, far"),
+        pytest.param([0.0, 0.0, 9.5], WHOLE, [1, 0, 9], [0, 0, 9], False, id="whole on purpose"),
+        pytest.param([4.0, *[0.5] * 200], WHOLE, [3, *[0] * 200], [4, *[0] * 200], True, id="luck"),
+        pytest.param([1e-7], SIGN, [0, 1], [1, 1], False, id="of another shape"),
+    ],
+)
+def test_what_was_cut_where_rounding_decides(
+    values: list[float], cut: int, actual: Any, expected: Any, passes: bool
+) -> None:
+    dtype = "bool" if cut == SIGN else "uint8"
+    scores = Scores(_f32(values), cut, near=2e-5)
+    found = compare(np.array(actual, dtype), np.array(expected, dtype), 0.0, scores=scores)
+    assert (not found.problem) is passes
+    assert passes or found.problem.endswith("rounding does not explain it")
 
 
 def test_ties_along_the_first_axis_and_over_all_elements() -> None:
