@@ -205,7 +205,8 @@ def next_command(report: Report) -> str:
     if not exported:
         return "Nothing was exported."
     repository = exported[0].rsplit("/", 2)[0]
-    return f"Next: tconv serve --repository {nearby(repository)}"
+    served = f"tconv serve --repository {nearby(repository)}"
+    return f"Next: {served}, or to a running server: tconv publish {report.name}"
 
 
 def size(number: int) -> str:

@@ -39,7 +39,8 @@ class _Transformers:
         if (Path(model) / CONFIG).is_file():
             return True
         parts = model.split("/")
-        return len(parts) in (1, 2) and all(parts) and ":" not in model and "\\" not in model
+        is_id = len(parts) in (1, 2) and all(parts) and parts[0] not in (".", "..", "~")
+        return is_id and ":" not in model and "\\" not in model
 
     def default_name(self, model: str) -> str:
         return Path(model).resolve().name if Path(model).is_dir() else model.rpartition("/")[2]

@@ -148,9 +148,7 @@ def _bring(source: Path, repository: Path, server: RemoteTriton, model: str) -> 
     else:
         before = live_version(home)
         highest = max((v for name, v in server.versions() if name == model), default=0)
-        folder = export_version(
-            repository, model, manifest.artifact, source, config, above=highest
-        )
+        folder = export_version(repository, model, manifest.artifact, source, config, above=highest)
         added = int(folder.name) != before
     return _Step(folder, model, int(folder.name), manifest.artifact, config.max_batch_size, added)
 

@@ -202,6 +202,8 @@ class LocalTriton:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,  # a Ctrl-C in the terminal is for tconv alone
+                # Python backends import their `model` from here before anywhere else.
+                cwd=self._folder,
             )
 
     def _wait(self, timeout: float) -> None:

@@ -31,7 +31,7 @@ def floor(dtype: str, narrowest: str) -> float:
 
 
 class Tolerances(msgspec.Struct, frozen=True):
-    """What the user overrides: one floor for all outputs, or one for an output by name."""
+    """What the user overrides: one tolerance for all floats, or one for an output by name."""
 
     floor: float | None = None
     by_output: dict[str, float] = {}
@@ -42,8 +42,9 @@ class Tolerances(msgspec.Struct, frozen=True):
             return 0.0
         if spec.name in self.by_output:
             return self.by_output[spec.name]
-        floor = self.floor if self.floor is not None else FLOORS[spec.dtype]
-        return max(floor, min(NOISE_FACTOR * (noise or 0.0), LARGEST))
+        if self.floor is not None:
+            return self.floor
+        return max(FLOORS[spec.dtype], min(NOISE_FACTOR * (noise or 0.0), LARGEST))
 
 
 def parse_tolerances(texts: tuple[str, ...]) -> Tolerances:
