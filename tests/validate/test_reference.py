@@ -14,9 +14,8 @@ from tconv.convert.base import SourceRequest
 from tconv.convert.registry import find_source
 from tconv.errors import TconvError, UsageProblem
 from tconv.report import Passed, Prepared
-from tconv.spec import Axis, Signature, parse_signature
 from tconv.validate.judge import judge
-from tconv.validate.reference import infer_shape, prepare
+from tconv.validate.reference import prepare
 from tconv.validate.samples import Check, SampleStore
 from tconv.validate.sampling import KINDS
 from tconv.validate.tolerance import Tolerances
@@ -241,32 +240,3 @@ def test_a_size_that_the_source_refuses_is_named(study: Start) -> None:
 def test_a_rank_that_changes_is_refused(study: Start) -> None:
     with pytest.raises(TconvError, match="a server needs one rank"):
         study("x.squeeze(1)", "x:float32[batch,n=1..9]", example="")
-
-
-SIGNATURE = parse_signature(["x:float32[batch=1..8,n=1..9,m=1..9]"])
-
-
-@pytest.mark.parametrize(
-    ("observed", "expected"),
-    [
-        pytest.param([((8, 1, 2), (8, 1)), ((8, 9, 4), (8, 9))], ("batch", "n"), id="axis"),
-        pytest.param([((8, 1, 2), (8, 5)), ((8, 9, 4), (8, 5))], ("batch", 5), id="constant"),
-        pytest.param(
-            [((8, 1, 2), (8, 2)), ((8, 9, 4), (8, 18))], ("batch", "y_dim1"), id="a formula"
-        ),
-        pytest.param([((8, 4, 4), (8, 4)), ((2, 5, 5), (2, 5))], ("batch", "n"), id="either"),
-        pytest.param([((8, 1, 1), (3, 8)), ((8, 9, 9), (3, 8))], (3, 8), id="never varied"),
-        pytest.param([((8, 1, 1), ()), ((2, 9, 9), ())], (), id="scalar"),
-    ],
-)
-def test_infer_shape(observed: list[Any], expected: tuple[Any, ...]) -> None:
-    runs = [
-        (dict(zip(("batch", "n", "m"), sizes, strict=True)), {"y": shape})
-        for sizes, shape in observed
-    ]
-    found = infer_shape("y", runs, SIGNATURE)
-    assert tuple(d.name if isinstance(d, Axis) else d for d in found) == expected
-
-
-def test_a_signature_without_axes() -> None:
-    assert infer_shape("y", [({}, {"y": (2, 3)})], Signature(())) == (2, 3)
