@@ -122,7 +122,13 @@ source = stacked(
     click.option(
         "--trust-remote-code", is_flag=True, help="transformers: run the Python the model brings."
     ),
-    click.option("--seed", default=0, show_default=True, help="For samples and random weights."),
+    click.option(
+        "--seed",
+        type=click.IntRange(0, 2**32 - 1),
+        default=0,
+        show_default=True,
+        help="For samples and random weights.",
+    ),
 )
 
 conversion = stacked(
