@@ -10,7 +10,7 @@ from ..errors import TconvError, UsageProblem
 from ..report import Batching
 from ..spec import BATCH, Axis, Dim, Signature
 from .compare import Scores, compare, is_exact, magnitude
-from .sampling import Sizes, draw, split_batch, usual_sizes
+from .sampling import LARGE, Sizes, draw, split_batch, usual_sizes
 from .ties import find_scores
 from .tolerance import floor
 
@@ -18,7 +18,7 @@ ROWS = "n"
 """What the first axis is called once it has turned out to be no batch."""
 DEFAULT_LARGEST = 8
 PROBE_ROWS = 8
-SELECTIONS = ((PROBE_ROWS - 1,), (0,), (1, 0), (1, 1, 0), (5, 0, 3, 6, 2))
+SELECTIONS = ((PROBE_ROWS - 1,), (0,), (2,), (3,), (1, 0), (1, 1, 0), (5, 0, 3, 6, 2))
 
 Outputs = dict[str, Array]
 Observation = tuple[Sizes, dict[str, tuple[int, ...]]]
@@ -132,6 +132,7 @@ def _opposite_rows(model: SourceModel, sizes: Sizes, seed: int) -> Outputs:
         elif "float" in spec.dtype:
             array[::2] = -array[1::2]
             array[0], array[-1] = -np.abs(array[0]), np.abs(array[-1])
+            array[2:4] *= LARGE  # above what a bias would decide
     return feeds
 
 

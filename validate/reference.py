@@ -18,12 +18,13 @@ from ..errors import TconvError, UsageProblem
 from ..extras import version_of
 from ..report import Prepared
 from ..spec import BATCH, Axis, Signature, TensorSpec
-from .batching import Found, Observation, find_batch
+from .batching import ROWS, Found, Observation, find_batch
 from .compare import compare, is_exact, magnitude
 from .samples import Check, Pool, SampleIndex, SampleStore
 from .sampling import (
     KINDS,
     Sizes,
+    axis_values,
     choose_rows,
     draw,
     has_kinds,
@@ -183,6 +184,11 @@ class _Study:
         if has_kinds(self.signature):
             for kind in KINDS[1:]:
                 yield self._draw_pool(kind, {**usual_sizes(axes), **batch})
+            # What rows decide together, they must decide both ways: more of them, more chances.
+            for rows in () if self.batch or ROWS not in axes else axis_values(axes[ROWS]):
+                sizes = {**usual_sizes(axes), ROWS: rows}
+                if sizes != usual_sizes(axes):
+                    yield self._draw_pool("flipped", sizes)
 
     def _example_pool(self) -> tuple[Pool, Arrays]:
         examples = self.model.examples
@@ -239,7 +245,7 @@ class _Study:
     def _measure_noise(self, feeds: Arrays, answers: Arrays) -> None:
         """Compare a few rows of the float32 answers with float64."""
         rows = slice(NOISE_ROWS) if self.batch else slice(None)
-        some = {name: array[rows] for name, array in feeds.items()}
+        some = {n: array[rows] for n, array in feeds.items()} if self.batch else feeds
         if self.batch:
             # On the same rows: what else is in a batch would pass for noise.
             alone = self.model.run(some)
