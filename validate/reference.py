@@ -244,15 +244,14 @@ class _Study:
 
     def _measure_noise(self, feeds: Arrays, answers: Arrays) -> None:
         """Compare a few rows of the float32 answers with float64."""
-        rows = slice(NOISE_ROWS) if self.batch else slice(None)
-        some = {n: array[rows] for n, array in feeds.items()} if self.batch else feeds
         if self.batch:
             # On the same rows: what else is in a batch would pass for noise.
-            alone = self.model.run(some)
+            feeds = {name: array[:NOISE_ROWS] for name, array in feeds.items()}
+            alone = self.model.run(feeds)
             self._check_alone(alone, answers)
             answers = alone
         try:
-            exact = self.model.run_double(some)
+            exact = self.model.run_double(feeds)
         except Exception as error:  # any operator may have no float64 form
             self._note(f"The source's noise is unknown: float64 failed ({type(error).__name__}).")
             return
