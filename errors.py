@@ -11,7 +11,11 @@ TconvError                1  a check said no
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
+
+FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says where there is no room left, on the disk or in a quota."""
 
 BUG = 70
 """The exit code of a failure that tconv did not foresee (`EX_SOFTWARE` of BSD's sysexits.h)."""

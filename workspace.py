@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .errors import TconvError, Unavailable, UsageProblem
+from .errors import FULL_DISK, TconvError, Unavailable, UsageProblem
 from .report import Prepared, Report, TargetReport
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ def check_room(folder: Path) -> None:
 
 def explain_write(error: OSError, path: Path) -> TconvError:
     """Return what a failed write means to a person."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL_DISK:
         return Unavailable(
             f"The disk is full: {path} could not be written.",
             remedy="Make room, or choose another folder with --output or --repository.",

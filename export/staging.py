@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..artifact import File
-from ..errors import TconvError, Unavailable, UsageProblem
+from ..errors import FULL_DISK, TconvError, Unavailable, UsageProblem
 
 _BLOCK = 4 << 20
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
@@ -36,7 +35,7 @@ def explained(folder: Path) -> Iterator[None]:
 
 def _explain(error: OSError, folder: Path) -> TconvError:
     where, reason = error.filename or folder, error.strerror or str(error)
-    if error.errno in _FULL:
+    if error.errno in FULL_DISK:
         return Unavailable(
             f"There is no space left for {folder}.",
             remedy="Free some space, or choose another --repository.",
