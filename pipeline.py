@@ -152,7 +152,7 @@ class Run:
         """Try the target's recipes in order until one passes."""
         attempts: list[Attempt] = []
         artifact: Artifact | None = None
-        for recipe in self._recipes(target, attempts):
+        for recipe in self.recipes(target, attempts):
             artifact, attempt = self._attempt(target, recipe)
             attempts.append(attempt)
             if isinstance(attempt.verdict, Passed | PreflightOnly | NotJudged):
@@ -161,14 +161,19 @@ class Run:
         self.keep(report)
         return report
 
-    def _recipes(self, target: Target, attempts: list[Attempt]) -> tuple[str, ...]:
+    def recipes(self, target: Target, attempts: list[Attempt]) -> tuple[str, ...]:
+        """Return the ways to make a target; where there is none, `attempts` gets the reason."""
         if target.base is not None:
             base = self.workspace.target(target.base)
             if not isinstance(base.verdict, Passed):
                 reason = f"It is made from {target.base}, which did not pass."
                 attempts.append(Attempt("", NotJudged(reason, f"See {target.base}.")))
                 return ()
-        return target.recipes(self.request.convert)
+        try:
+            return target.recipes(self.request.convert, self.workspace.prepared().framework)
+        except ConversionError as refusal:
+            attempts.append(Attempt("", NotConverted(refusal.problem, refusal.remedy)))
+            return ()
 
     def _attempt(self, target: Target, recipe: str) -> tuple[Artifact | None, Attempt]:
         made, cost = self.convert(target, recipe)

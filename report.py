@@ -103,6 +103,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     model: str
     source: str
+    framework: str
     signature: Signature
     batching: Batching
     noise: dict[str, float] = {}

@@ -61,8 +61,8 @@ def _amend(request: BuildRequest, folder: Path, given: dict[str, Any]) -> BuildR
 
 def _convert(run: Run) -> None:
     for target in with_bases(run.request.targets):
-        attempts = []
-        for recipe in target.recipes(run.request.convert):
+        attempts: list[Attempt] = []
+        for recipe in run.recipes(target, attempts):
             made, cost = run.convert(target, recipe)
             if isinstance(made, Artifact):
                 break

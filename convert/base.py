@@ -77,6 +77,7 @@ class SourceModel(Protocol):
     """A loaded source: it knows its inputs and can be run as a function of arrays."""
 
     framework: str
+    """What holds it, as targets know it: `torch`."""
     signature: Signature
     """The inputs alone; an axis called `batch` where a batch is declared or likely."""
     batch_declared: bool
@@ -158,8 +159,16 @@ class Target(Protocol):
     """The target whose artifact it is made from; None: from the source."""
     preload: tuple[str, ...]
 
-    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
-        """Return the ways to convert, the one that serves best first. Called in the parent."""
+    def recipes(self, options: ConvertOptions, framework: str | None = None) -> tuple[str, ...]:
+        """Return the ways to convert a model of `framework`, the one that serves best first.
+
+        None: the framework is not known yet; what is asked for must suit one of them.
+        Called in the parent.
+
+        Raises:
+            UsageProblem: the options ask for a way that there is not.
+            ConversionError: it is not made from models of this framework; says why.
+        """
         ...
 
     def availability(self) -> Availability:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,15 @@ from ..extras import needs, version_of
 from ..report import Prepared
 from ..spec import Axis, Dim, Signature, TensorSpec
 from .base import Array, Arrays, Availability, ConvertOptions, SourceModel, unused_note
-from .onnx_export import export_dynamo, export_torchscript
+from .onnx_from_torch import export_dynamo, export_torchscript
 from .onnx_graph import check_opset, finish, read_signature, unused_inputs
 
-EXPORTERS = {"dynamo": export_dynamo, "torchscript": export_torchscript}
-"""The one whose graph serves best first: fewer nodes, tied weights once."""
+Exporter = Callable[[Any, Signature, Path, int | None], list[str]]
+"""Writes a source's model as the file, at an opset if one is asked for; returns notes."""
+EXPORTERS: dict[str, dict[str, Exporter]] = {
+    "torch": {"dynamo": export_dynamo, "torchscript": export_torchscript},
+}
+"""By framework, the one whose graph serves best first: fewer nodes, tied weights once."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -32,15 +37,25 @@ class _Onnx:
     base = None
     preload = ("onnx", "onnxruntime")
 
-    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
-        if options.exporter == "auto":
-            return tuple(EXPORTERS)
-        if options.exporter not in EXPORTERS:
+    def recipes(self, options: ConvertOptions, framework: str | None = None) -> tuple[str, ...]:
+        known = [name for exporters in EXPORTERS.values() for name in exporters]
+        own = known if framework is None else list(EXPORTERS.get(framework, ()))
+        if options.exporter not in ("auto", *known):
             raise UsageProblem(
                 f"There is no exporter called {options.exporter!r}.",
-                remedy=f"Choose from: auto, {', '.join(EXPORTERS)}.",
+                remedy=f"Choose from: auto, {', '.join(known)}.",
             )
-        return (options.exporter,)
+        if not own:
+            raise ConversionError(
+                f"ONNX is not made from a model of {framework}.",
+                remedy="Choose another target: `tconv targets` lists them.",
+            )
+        if options.exporter not in ("auto", *own):
+            raise ConversionError(
+                f"The exporter {options.exporter} writes no models of {framework}.",
+                remedy=f"Choose from: auto, {', '.join(own)}.",
+            )
+        return tuple(own) if options.exporter == "auto" else (options.exporter,)
 
     def availability(self) -> Availability:
         missing = [p for p in ("onnx", "onnxscript", "torch") if not version_of(p)]
@@ -59,24 +74,12 @@ class _Onnx:
         folder: Path,
         options: ConvertOptions,
     ) -> Artifact:
-        from .torch_model import TorchModel
-
-        with needs("torch"):
+        assert not isinstance(model, Path)  # `base` is None
+        with needs(self.extra):
             import onnx  # noqa: F401
-            import onnxscript  # noqa: F401
-            import torch
-        if not isinstance(model, TorchModel):
-            raise ConversionError("This source can't become ONNX.", remedy="Use a torch model.")
         path = folder / self.filename
-        if isinstance(model.flat.module, torch.jit.ScriptModule):
-            raise ConversionError(
-                "The model is TorchScript already, from which torch writes no ONNX.",
-                remedy="Let the factory return the torch.nn.Module that it was made from.",
-            )
-        exported, notes = model.for_export().widened(prepared.signature.outputs), []
-        if exported is not model:
-            notes.append("Computed in float32 instead of bfloat16: CPU kernels lack that.")
-        notes += EXPORTERS[recipe](exported, prepared.signature, path, options.opset)
+        export = EXPORTERS[prepared.framework][recipe]
+        notes = export(model, prepared.signature, path, options.opset)
         try:
             check_opset(path, options.opset)
             finish(path, prepared.signature)

@@ -37,7 +37,12 @@ class _TorchScript:
     base = None
     preload = ("torch",)
 
-    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
+    def recipes(self, options: ConvertOptions, framework: str | None = None) -> tuple[str, ...]:
+        if framework not in (None, TorchModel.framework):
+            raise ConversionError(
+                f"TorchScript is made from a torch model, and this is one of {framework}.",
+                remedy="Choose another target: --targets onnx.",
+            )
         return ("script",) if options.script else ("trace",)
 
     def availability(self) -> Availability:
@@ -56,10 +61,7 @@ class _TorchScript:
     ) -> Artifact:
         with needs("torch"):
             import torch
-        if not isinstance(model, TorchModel):
-            raise ConversionError(
-                "This source can't become TorchScript.", remedy="Use a torch model."
-            )
+        assert isinstance(model, TorchModel)  # `recipes` has seen to it
         _check_dtypes(prepared.signature)
         with _explained(recipe), torch.no_grad(), tracer_warnings() as notes:
             module = _trace(model) if recipe == "trace" else _script(model)

@@ -47,7 +47,7 @@ class TensorRT:
     base = "onnx"
     preload: tuple[str, ...] = ()
 
-    def recipes(self, options: ConvertOptions) -> tuple[str, ...]:
+    def recipes(self, options: ConvertOptions, framework: str | None = None) -> tuple[str, ...]:
         """Return how to convert on this machine."""
         return (PREFLIGHT,) if _obstacle() else (ENGINE,)
 

@@ -13,7 +13,7 @@ from tconv.spec import Signature, parse_tensor
 from tconv.workspace import Workspace, writing
 
 SIGNATURE = Signature((parse_tensor("größe:float32[batch=1..8]"),))
-PREPARED = Prepared("m.py:f", "python", SIGNATURE, Batching(8), noise={"y": 1e-7})
+PREPARED = Prepared("m.py:f", "python", "torch", SIGNATURE, Batching(8), noise={"y": 1e-7})
 REPORT = TargetReport("onnx", NotJudged("p", "r"), (), Artifact("onnx", "dynamo", (), SIGNATURE))
 
 

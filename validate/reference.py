@@ -65,6 +65,7 @@ def prepare(request: dict[str, Any], folder: str, max_batch_size: int | None) ->
     prepared = Prepared(
         model=asked.model,
         source=source.name,
+        framework=model.framework,
         signature=Signature(found.signature.inputs, study.outputs),
         batching=found.batching,
         noise=study.noise,

@@ -14,7 +14,7 @@ import torch
 from onnx_ir.tensor_adapters import TorchTensor
 
 from tconv.convert.mapped_weights import Mapping, attach_weights, find_mappings, locate
-from tconv.convert.onnx_export import export_dynamo
+from tconv.convert.onnx_from_torch import export_dynamo
 from tconv.convert.onnx_graph import finish
 from tconv.convert.torch_model import TorchModel
 from tconv.spec import Signature, parse_signature, parse_tensor

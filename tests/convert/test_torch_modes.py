@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from tconv.convert.onnx_export import export_dynamo, export_torchscript
+from tconv.convert.onnx_from_torch import export_dynamo, export_torchscript
 from tconv.convert.torch_model import TorchModel
 from tconv.convert.torch_modes import export_friendly_mode, inlined_functions
 from tconv.spec import Signature, parse_signature, parse_tensor

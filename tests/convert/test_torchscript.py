@@ -73,7 +73,7 @@ def _convert(
         device="cpu",
     )
     signature = Signature(signature.inputs, tuple(map(parse_tensor, outputs)))
-    prepared = Prepared("m", "python", signature, Batching(8))
+    prepared = Prepared("m", "python", "torch", signature, Batching(8))
     return TARGET.convert(model, prepared, recipe, folder, ConvertOptions())
 
 
@@ -184,10 +184,9 @@ def test_what_is_refused(tmp_path: Path, module: nn.Module, recipe: str, says: s
     assert caught.value.remedy.endswith(".")
 
 
-def test_other_sources_are_refused(tmp_path: Path) -> None:
-    prepared = Prepared("m", "p", Signature(()), Batching(0))
-    with pytest.raises(ConversionError, match="can't become TorchScript"):
-        TARGET.convert(tmp_path, prepared, "trace", tmp_path, ConvertOptions())
+def test_other_frameworks_are_refused() -> None:
+    with pytest.raises(ConversionError, match="made from a torch model"):
+        TARGET.recipes(ConvertOptions(), "tensorflow")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -38,7 +38,7 @@ Convert = Callable[..., Finished]
 
 def prepare(inputs: Sequence[str], outputs: Sequence[str], max_batch: int = 8) -> Prepared:
     signature = Signature(parse_signature(inputs).inputs, tuple(map(parse_tensor, outputs)))
-    return Prepared("model", "python", signature, Batching(max_batch))
+    return Prepared("model", "python", "torch", signature, Batching(max_batch))
 
 
 def tensor(text: str) -> onnx.ValueInfoProto:

@@ -12,7 +12,7 @@ from tconv.spec import Signature, parse_signature, parse_tensor
 
 def prepare(inputs: Sequence[str], outputs: Sequence[str], max_batch: int = 8) -> Prepared:
     signature = Signature(parse_signature(inputs).inputs, tuple(map(parse_tensor, outputs)))
-    return Prepared("model", "python", signature, Batching(max_batch))
+    return Prepared("model", "python", "torch", signature, Batching(max_batch))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ SIGNATURE = Signature(
     (parse_tensor("x:float32[batch,3]"), parse_tensor("k:float32[batch]")),
     (parse_tensor("y:float32[batch,3]"), parse_tensor("s:float32[batch]")),
 )
-PREPARED = Prepared("m", "python", SIGNATURE, Batching(4))
+PREPARED = Prepared("m", "python", "torch", SIGNATURE, Batching(4))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ SIGNATURE = Signature(
     (parse_tensor("x:float32[batch=1..4,2]"),),
     (parse_tensor("y:float32[batch=1..4,2]"), parse_tensor("i:int64[batch=1..4]")),
 )
-PREPARED = Prepared("m", "python", SIGNATURE, Batching(4), noise={"y": 1e-6})
+PREPARED = Prepared("m", "python", "torch", SIGNATURE, Batching(4), noise={"y": 1e-6})
 
 
 def _f32(values: Any) -> Any:
@@ -202,7 +202,9 @@ def test_without_a_batch_the_scale_is_the_whole_outputs(tmp_path: Path) -> None:
     spec = parse_tensor("y:float32[2,2]")
     index = SampleIndex((spec,), (spec,), (Pool("p", "ordinary", {}),), (Check("p"),))
     store.write_index(index)
-    prepared = Prepared("m", "python", Signature((spec,), (spec,)), Batching(0, "no batch"))
+    prepared = Prepared(
+        "m", "python", "torch", Signature((spec,), (spec,)), Batching(0, "no batch")
+    )
     stray = Answering(lambda feeds: {"y": feeds["y"] + np.float32(1e-5)})
     assert isinstance(judge(stray, store, prepared, Tolerances()), Passed)
     batched = msgspec.structs.replace(prepared, batching=Batching(2))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConversionError, TconvError
+from ..extras import needs
 from ..spec import Axis, Signature
 from .mapped_weights import attach_weights
 from .torch_model import TorchModel
@@ -32,9 +33,12 @@ def export_dynamo(
     Raises:
         ConversionError: the model's code can't be captured for every size and value.
     """
-    import onnx_ir
-    import torch
+    with needs("torch"):
+        import onnx_ir
+        import onnxscript  # noqa: F401
+        import torch
 
+    model, notes = _prepared(model, signature)
     dynamic = torch.export.Dim.DYNAMIC
     shapes = tuple(
         {place: dynamic for place, dim in enumerate(spec.shape) if isinstance(dim, Axis)}
@@ -66,7 +70,7 @@ def export_dynamo(
     )
     side_file = SIDE_FILE if inline > INLINE_LIMIT and not attached else None
     onnx_ir.save(graph, path, external_data=side_file)
-    return []
+    return notes
 
 
 def _name_axes(values: Any, specs: Any) -> None:
@@ -91,6 +95,7 @@ def export_torchscript(
     """
     import torch
 
+    model, notes = _prepared(model, signature)
     specs = (*signature.inputs, *signature.outputs)
     axes = {
         spec.name: {
@@ -110,7 +115,26 @@ def export_torchscript(
                 dynamic_axes={name: places for name, places in axes.items() if places},
                 opset_version=opset or TORCHSCRIPT_OPSET,
             )
-        return caught
+        return notes + caught
+
+
+def _prepared(model: TorchModel, signature: Signature) -> tuple[TorchModel, list[str]]:
+    """Return the model as the exporters can take it, and what is worth noting of that.
+
+    Raises:
+        ConversionError: it is TorchScript.
+    """
+    import torch
+
+    if isinstance(model.flat.module, torch.jit.ScriptModule):
+        raise ConversionError(
+            "The model is TorchScript already, from which torch writes no ONNX.",
+            remedy="Let the factory return the torch.nn.Module that it was made from.",
+        )
+    exported = model.for_export().widened(signature.outputs)
+    if exported is model:
+        return exported, []
+    return exported, ["Computed in float32 instead of bfloat16: CPU kernels lack that."]
 
 
 @contextmanager
