@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from .convert.base import ConvertOptions, Preflight, SourceModel, SourceRequest
+from .artifact import Artifact
+from .convert.base import ConvertOptions, Preflight, Runner, SourceModel, SourceRequest
 from .convert.registry import find_target, source_named
 from .errors import UsageProblem
+from .gate.latency import Plan, choose_feeds, time_side_by_side
 from .report import PreflightOnly, Prepared
 from .spec import BATCH
 from .validate.judge import judge
@@ -81,6 +84,30 @@ def _example(store: SampleStore, index: SampleIndex, prepared: Prepared) -> Any:
     if rows >= len(EXAMPLE_ROWS):
         check = msgspec.structs.replace(check, rows=EXAMPLE_ROWS)
     return store.read(check, "in", index.inputs)
+
+
+def measure(
+    target: str,
+    baseline: tuple[str, dict[str, Any]],
+    candidate: tuple[str, dict[str, Any]],
+    samples: str,
+    plan: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Time an artifact beside the baseline's, each a folder and its record; see `gate.latency`."""
+    opened, chosen = find_target(target), msgspec.convert(plan, Plan)
+
+    def load(folder: str, record: dict[str, Any]) -> Runner:
+        artifact = msgspec.convert(record, Artifact)
+        return opened.open(Path(folder), artifact, chosen.device, chosen.threads)
+
+    timings = time_side_by_side(
+        partial(load, *baseline),
+        partial(load, *candidate),
+        choose_feeds(SampleStore(Path(samples))),
+        chosen,
+    )
+    built: list[dict[str, Any]] = msgspec.to_builtins(timings)
+    return built
 
 
 def validate(folder: str, target: str, tolerances: dict[str, Any], device: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 LONGEST = 366 * 86400.0
 """Seconds that any step may take at most: the system's clocks count no further than some years."""
 
+PERIODS = {"s": 1, "m": 60, "h": 3600}
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -38,18 +39,21 @@ class Bytes(click.ParamType):  # type: ignore[type-arg]
 
 
 class Seconds(click.ParamType):  # type: ignore[type-arg]
-    """A time above nothing that ends: neither `inf` nor `nan`."""
+    """A time above nothing that ends, in seconds: `600`, `60s`, `10m`, `1h`."""
 
     name = "seconds"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
         """Return the number of seconds."""
+        if isinstance(value, float):
+            return value
+        number, unit = (value[:-1], value[-1:]) if value[-1:].isalpha() else (value, "s")
         try:
-            seconds = float(value)
-        except ValueError:
+            seconds = float(number) * PERIODS[unit]
+        except (KeyError, ValueError):
             seconds = math.nan
         if not 0 < seconds <= LONGEST:
-            self.fail(f"{value!r} is no time; give seconds, like 600", param, ctx)
+            self.fail(f"{value!r} is no time; write it like 600, 60s or 10m", param, ctx)
         return seconds
 
 

@@ -191,8 +191,10 @@ class Target(Protocol):
         """
         ...
 
-    def open(self, folder: Path, artifact: Artifact, device: str) -> Runner:
+    def open(self, folder: Path, artifact: Artifact, device: str, threads: int = 0) -> Runner:
         """Read the artifact back from disk, ready to run on `device` (`auto`, `cpu`, `cuda`).
+
+        `threads` is how many a CPU computes with; 0: as many as the runtime likes.
 
         Raises:
             Unavailable: the device is not there.

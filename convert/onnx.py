@@ -96,11 +96,12 @@ class _Onnx:
             notes=tuple(notes),
         )
 
-    def open(self, folder: Path, artifact: Artifact, device: str) -> _Session:
+    def open(self, folder: Path, artifact: Artifact, device: str, threads: int = 0) -> _Session:
         with needs("torch"):
             import onnxruntime
         provider = PROVIDERS[_choose_device(device, onnxruntime.get_available_providers())]
         options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             session = onnxruntime.InferenceSession(

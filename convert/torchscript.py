@@ -76,9 +76,11 @@ class _TorchScript:
             notes=(*notes, *map(unused_note, _unused_inputs(module, prepared.signature))),
         )
 
-    def open(self, folder: Path, artifact: Artifact, device: str) -> _Script:
+    def open(self, folder: Path, artifact: Artifact, device: str, threads: int = 0) -> _Script:
         with needs("torch"):
             import torch
+        if threads:
+            torch.set_num_threads(threads)
         has_cuda = torch.cuda.is_available()
         if device == "cuda" and not has_cuda:
             raise Unavailable("torch finds no GPU here.", remedy="Use --device cpu.")

@@ -108,7 +108,7 @@ class TensorRT:
             notes=notes,
         )
 
-    def open(self, folder: Path, artifact: Artifact, device: str) -> EngineRunner:
+    def open(self, folder: Path, artifact: Artifact, device: str, threads: int = 0) -> EngineRunner:
         """Read the engine back from disk, ready to run.
 
         Raises:

@@ -23,10 +23,12 @@ LAYERS = (
     {"convert"},
     {"validate"},
     {"export"},
+    {"gate"},
     {"jobs", "request", "outcome"},
     {"pipeline"},
     {"stages"},
     {"options", "show"},
+    {"commands"},
     {"__init__", "cli"},
     {"__main__"},
 )
@@ -48,7 +50,14 @@ def _layer(part: str) -> int:
 
 
 def _sources() -> list[Path]:
-    folders = (ROOT, ROOT / "convert", ROOT / "validate", ROOT / "export")
+    folders = (
+        ROOT,
+        ROOT / "convert",
+        ROOT / "validate",
+        ROOT / "export",
+        ROOT / "gate",
+        ROOT / "commands",
+    )
     return [path for folder in folders for path in sorted(folder.glob("*.py"))]
 
 

@@ -1,0 +1,1 @@
+"""The commands that `cli` gathers, a file a subject."""

@@ -1,0 +1,1 @@
+"""Whether a build may take the place of the last accepted one."""
