@@ -92,12 +92,10 @@ def _write_reports(report: GateReport, markdown: Path | None, junit: Path | None
 
 
 def _show(report: GateReport, *, as_json: bool) -> None:
-    import msgspec
-
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(report), indent=2))
-        return
-    _show_table(report)
+        _echo_json(report)
+    else:
+        _show_table(report)
 
 
 def _show_table(report: GateReport) -> None:
@@ -153,7 +151,10 @@ def baseline() -> None:
 @_baseline
 @_store
 @click.option("--reason", default="the first", show_default=True, help="Why, for the file.")
-def init(workspaces: tuple[Path, ...], *, baseline: str, store: str, reason: str) -> None:
+@options.as_json
+def init(
+    workspaces: tuple[Path, ...], *, baseline: str, store: str, reason: str, as_json: bool
+) -> None:
     """Make a baseline of the builds in WORKSPACES.
 
     \b
@@ -162,7 +163,8 @@ def init(workspaces: tuple[Path, ...], *, baseline: str, store: str, reason: str
     """
     from ..gate.accept import init_baseline
 
-    _tell(init_baseline(tuple(map(str, workspaces)), Path(baseline), store, reason))
+    changes = init_baseline(tuple(map(str, workspaces)), Path(baseline), store, reason)
+    _tell(changes, as_json=as_json)
 
 
 @baseline.command()
@@ -175,15 +177,9 @@ def review(*, baseline: str, as_json: bool) -> None:
     Example:
         tconv baseline review
     """
-    import msgspec
-
     from ..gate.proposal import open_review
 
-    changes = open_review(Path(baseline))
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(changes), indent=2))
-        return
-    _tell(changes)
+    _tell(open_review(Path(baseline)), as_json=as_json)
 
 
 @baseline.command()
@@ -191,7 +187,10 @@ def review(*, baseline: str, as_json: bool) -> None:
 @_baseline
 @_store
 @click.option("--reason", required=True, help="Why, for the reader of the file.")
-def accept(changes: tuple[str, ...], *, baseline: str, store: str, reason: str) -> None:
+@options.as_json
+def accept(
+    changes: tuple[str, ...], *, baseline: str, store: str, reason: str, as_json: bool
+) -> None:
     """Take over what the last gate measured: all of it, or CHANGES like digits/onnx:size.
 
     \b
@@ -202,13 +201,15 @@ def accept(changes: tuple[str, ...], *, baseline: str, store: str, reason: str) 
     from ..gate.accept import accept_changes
     from ..gate.store import ArtifactStore
 
-    _tell(accept_changes(Path(baseline), ArtifactStore(store), changes, reason))
+    accepted = accept_changes(Path(baseline), ArtifactStore(store), changes, reason)
+    _tell(accepted, as_json=as_json)
 
 
 @baseline.command()
 @_workspaces
 @_baseline
-def prune(workspaces: tuple[Path, ...], *, baseline: str) -> None:
+@options.as_json
+def prune(workspaces: tuple[Path, ...], *, baseline: str, as_json: bool) -> None:
     """Drop from the baseline what the builds in WORKSPACES do not have.
 
     \b
@@ -217,13 +218,26 @@ def prune(workspaces: tuple[Path, ...], *, baseline: str) -> None:
     """
     from ..gate.accept import prune_baseline
 
-    for name in prune_baseline(tuple(map(str, workspaces)), Path(baseline)):
+    dropped = prune_baseline(tuple(map(str, workspaces)), Path(baseline))
+    if as_json:
+        _echo_json(dropped)
+        return
+    for name in dropped:
         click.echo(f"dropped {name}")
 
 
-def _tell(changes: list[Change]) -> None:
+def _echo_json(record: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(record), indent=2))
+
+
+def _tell(changes: list[Change], *, as_json: bool) -> None:
     from ..gate.reports import show
 
+    if as_json:
+        _echo_json(changes)
+        return
     for change in changes:
         old, new = (e.value if e else None for e in (change.old, change.new))
         click.echo(f"{change.model}:{change.metric}  {show(old)} -> {show(new)}")

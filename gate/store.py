@@ -15,7 +15,6 @@ import msgspec
 
 from ..artifact import Artifact, hash_file
 from ..errors import TconvError, Unavailable
-from ..extras import needs
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -24,14 +23,18 @@ _RECORD, _FILES = "artifact.json", "files"
 
 
 class ArtifactStore:
-    """A folder, or an object store that fsspec knows by its address (`s3://bucket/path`)."""
+    """A folder, or an object store that fsspec knows by its address (`s3://bucket/path`).
+
+    Raises:
+        Unavailable: fsspec does not know it, or lacks the package for it.
+    """
 
     def __init__(self, place: str) -> None:
-        with needs("s3"):
-            from fsspec.core import url_to_fs
+        from fsspec.core import url_to_fs
 
         self.place = place
-        found: tuple[AbstractFileSystem, str] = url_to_fs(place, auto_mkdir=True)
+        with _reaching(place):
+            found: tuple[AbstractFileSystem, str] = url_to_fs(place, auto_mkdir=True)
         self._files, self._root = found
 
     def put(self, folder: Path, artifact: Artifact) -> None:

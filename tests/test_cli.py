@@ -74,7 +74,10 @@ def test_every_option_is_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"serve"}))
 def test_every_command_that_ends_has_json(name: str) -> None:
-    assert any("--json" in parameter.opts for parameter in main.commands[name].params)
+    command = main.commands[name]
+    parts = command.commands.values() if isinstance(command, click.Group) else (command,)
+    for part in parts:
+        assert any("--json" in parameter.opts for parameter in part.params), part.name
 
 
 def test_the_version_is_the_packages() -> None:
