@@ -19,6 +19,7 @@ from .spec import BATCH
 from .validate.judge import judge
 from .validate.reference import prepare as study
 from .validate.samples import SampleIndex, SampleStore
+from .validate.score import scorer_for, with_score
 from .validate.tolerance import Tolerances
 from .workspace import Workspace, writing
 
@@ -26,10 +27,12 @@ EXAMPLE_ROWS = (2, 0, 1)
 """An example of three rows: exporters take sizes of 1 for fixed."""
 
 
-def prepare(folder: str, request: dict[str, Any], max_batch_size: int | None) -> dict[str, Any]:
+def prepare(
+    folder: str, request: dict[str, Any], max_batch_size: int | None, data: dict[str, Any]
+) -> dict[str, Any]:
     """Study the source; see `validate.reference.prepare`."""
     with writing(Path(folder)):
-        return study(request, folder, max_batch_size)
+        return study(request, folder, max_batch_size, data)
 
 
 def convert(
@@ -116,11 +119,18 @@ def validate(folder: str, target: str, tolerances: dict[str, Any], device: str) 
     artifact = workspace.target(target).artifact
     assert artifact is not None  # the caller has seen that there is one
     runner = find_target(target).open(workspace.artifact(target), artifact, device)
+    store = SampleStore(workspace.samples)
+    scorer = scorer_for(store, store.read_index())
     verdict = judge(
         runner,
-        SampleStore(workspace.samples),
+        store,
         workspace.prepared(),
         msgspec.convert(tolerances, Tolerances),
+        watch=scorer or (lambda *_: None),
     )
+    if scorer is not None:
+        with writing(workspace.folder):
+            scorer.save(workspace.predictions(target))
+        verdict = with_score(verdict, scorer.score())
     built: dict[str, Any] = msgspec.to_builtins(verdict)
     return built

@@ -181,6 +181,35 @@ validation = stacked(
     ),
 )
 
+data = stacked(
+    click.option(
+        "--data",
+        type=click.Path(exists=True, dir_okay=False),
+        help="Your own rows, .npz, .npy, .parquet or .jsonl: every target is judged by them too.",
+    ),
+    click.option(
+        "--labels",
+        metavar="FILE[:COLUMN]",
+        help="The rows' labels; the file may be that of the rows.",
+    ),
+    click.option(
+        "--metric",
+        metavar="[OUTPUT=]METRIC",
+        help="top1, top5, f1, mse, perplexity or file.py:function, by which rows are scored.",
+    ),
+    click.option(
+        "--samples",
+        type=click.IntRange(min=1),
+        help="Take so many rows of --data; without it, draw so many rows beyond the sweep.",
+    ),
+    click.option(
+        "--budget",
+        multiple=True,
+        metavar="SECONDS|BYTES",
+        help="What the sweep may cost the source, like 60s or 2GB. Repeatable.",
+    ),
+)
+
 config = stacked(
     click.option(
         "--max-batch-size",

@@ -39,7 +39,7 @@ from .report import (
     TargetReport,
     Verdict,
 )
-from .request import BuildRequest, check_request
+from .request import BuildRequest, check_request, data_request
 from .workspace import Workspace, check_room, writing
 
 __all__ = ["BuildRequest", "Run", "build"]
@@ -138,6 +138,7 @@ class Run:
             "prepare",
             request=msgspec.to_builtins(self.request.source),
             max_batch_size=self.request.config.max_batch_size,
+            data=msgspec.to_builtins(data_request(self.request)),
         )
         self.prepare_cost = ended.cost
         if isinstance(ended.outcome, TconvError):

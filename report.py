@@ -27,6 +27,27 @@ class OutputCheck(msgspec.Struct, frozen=True):
     exact: bool = False
 
 
+class Score(msgspec.Struct, frozen=True):
+    """How good the source and an artifact are on the same labelled rows of the user's.
+
+    `source` and `artifact` are the metric's values, None where it is no number; `data_digest`
+    tells whether another build was scored on the same rows and labels.
+    """
+
+    metric: str
+    output: str
+    rows: int
+    data_digest: str
+    source: float | None
+    artifact: float | None
+    higher_is_better: bool = True
+
+    @property
+    def pair(self) -> tuple[float | None, float | None]:
+        """The artifact's value, then the source's."""
+        return self.artifact, self.source
+
+
 class Passed(msgspec.Struct, frozen=True, tag="passed", tag_field="verdict"):
     """Every check agreed with the source."""
 
@@ -34,6 +55,7 @@ class Passed(msgspec.Struct, frozen=True, tag="passed", tag_field="verdict"):
     outputs: tuple[OutputCheck, ...]
     checks: int
     device: str
+    score: Score | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="verdict"):
@@ -43,6 +65,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", tag_field="verdict"):
     problem: str
     remedy: str
     outputs: tuple[OutputCheck, ...] = ()
+    score: Score | None = None
 
 
 class NotConverted(msgspec.Struct, frozen=True, tag="not converted", tag_field="verdict"):
@@ -94,11 +117,20 @@ class Omission(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Planned(msgspec.Struct, frozen=True):
+    """One sample of the sweep; `skipped` says why it was left out, where it was."""
+
+    kind: str
+    sizes: dict[str, int]
+    seconds: float = 0.0
+    skipped: str = ""
+
+
 class Prepared(msgspec.Struct, frozen=True):
     """What is known of a source once it has been run: the truth the targets are compared with.
 
     `noise` maps an output to the source's own float32 error, as a share of the output's scale.
-    `fingerprint` tells whether a later load gave the same weights.
+    `fingerprint` tells whether a later load gave the same weights. `plan` is the whole sweep.
     """
 
     model: str
@@ -112,6 +144,7 @@ class Prepared(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
     versions: dict[str, str] = {}
+    plan: tuple[Planned, ...] = ()
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,16 @@ from .errors import Unavailable, UsageProblem
 from .export.config import ConfigOptions, check_options
 from .export.names import fit_name, validate_name
 from .spec import parse_signature
+from .units import parse_seconds, parse_size
+from .validate.dataset import DataRequest
 from .validate.tolerance import Tolerances, parse_tolerances
 
 
 class BuildRequest(msgspec.Struct, frozen=True):
     """All that a build is asked for; `request.json` keeps it for the later stages.
 
-    `timeout` is in seconds and `memory_limit` in bytes, both for each child process.
+    `timeout` is in seconds and `memory_limit` in bytes, both for each child process. `data`,
+    `labels` and `metric` are the user's own rows; `budget` holds times and sizes as texts.
     """
 
     source: SourceRequest
@@ -35,6 +39,11 @@ class BuildRequest(msgspec.Struct, frozen=True):
     timeout: float = 1800.0
     memory_limit: int | None = None
     allow_unavailable: bool = False
+    data: str | None = None
+    labels: str | None = None
+    metric: str | None = None
+    samples: int | None = None
+    budget: tuple[str, ...] = ()
 
 
 def default_name(model: str) -> str:
@@ -55,6 +64,7 @@ def check_request(request: BuildRequest) -> None:
     targets = [find_target(name) for name in request.targets]
     if not targets:
         raise UsageProblem("There is no target.", remedy="Give --targets onnx, for example.")
+    data_request(request)
     check_options(request.config, tuple(target.platform for target in targets))
     for target in targets:
         target.recipes(request.convert)
@@ -69,6 +79,35 @@ def check_request(request: BuildRequest) -> None:
             "--device cuda was asked for, but there is no NVIDIA GPU here.",
             remedy="Use --device cpu, or run this on a machine with a GPU.",
         )
+
+
+def data_request(request: BuildRequest) -> DataRequest:
+    """Return what the sweep is drawn from, and what it may cost.
+
+    Raises:
+        UsageProblem: an option lacks another, or a budget is neither a time nor a size.
+    """
+    for name, needed in (("labels", "data"), ("labels", "metric"), ("metric", "labels")):
+        if getattr(request, name) and not getattr(request, needed):
+            raise UsageProblem(f"--{name} needs --{needed}.", remedy=f"Give --{needed} too.")
+    limits: dict[str, Any] = {}
+    for text in request.budget:
+        unit, limit = _parse_budget(text)
+        if unit in limits:
+            raise UsageProblem(
+                f"The budget of {unit} is given twice.", remedy="Keep one of the two."
+            )
+        limits[unit] = limit
+    return DataRequest(request.data, request.labels, request.metric, request.samples, **limits)
+
+
+def _parse_budget(text: str) -> tuple[str, float]:
+    for unit, parse in (("seconds", parse_seconds), ("bytes", parse_size)):
+        with contextlib.suppress(ValueError):
+            return unit, parse(text)
+    raise UsageProblem(
+        f"{text!r} is no budget.", remedy="Give a time like 60s or 10m, or a size like 2GB."
+    )
 
 
 def request_from(given: dict[str, Any]) -> BuildRequest:

@@ -101,7 +101,7 @@ def show_report(report: Report) -> None:
     out.print(table)
     for target in report.targets:
         _show_trouble(out, target)
-    for line in _remarks(report):
+    for line in (*_scores(report), *_remarks(report)):
         out.print(f"[dim]{escape(line)}[/dim]")
     for line in _frozen(report):
         out.print(f"[yellow]warning:[/yellow] {escape(line)}")
@@ -185,6 +185,18 @@ def _remarks(report: Report) -> list[str]:
     if not prepared.batching.max_size:
         lines.append(f"no batching: {prepared.batching.reason}")
     return [*lines, *dict.fromkeys((*prepared.notes, *_notes(report)))]
+
+
+def _scores(report: Report) -> list[str]:
+    """Return how good each artifact is on the user's own rows, beside the source."""
+    lines = []
+    for target in report.targets:
+        score = target.verdict.score if isinstance(target.verdict, Passed | Failed) else None
+        if score is not None:
+            ours, theirs = (f"{v:.6g}" if v is not None else "-" for v in score.pair)
+            said = f"{score.metric} {ours} on {score.rows} rows, the source's {theirs}"
+            lines.append(f"{target.target}: {said}")
+    return lines
 
 
 def _notes(report: Report) -> list[str]:

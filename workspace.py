@@ -6,6 +6,7 @@ build/NAME/source/                random weights, kept so that every load gets t
 build/NAME/samples/               the sweep, with the source's answers
 build/NAME/artifacts/onnx/        an artifact's files
 build/NAME/artifacts/onnx.json    what is known of it                  (report.TargetReport)
+build/NAME/scores/onnx.npz        what it and the source predicted for labelled rows
 build/NAME/logs/                  a log a child process, and the job that runs it again
 build/NAME/.lock               held by who works in it
 build/NAME/report.json            the whole record                     (report.Report)
@@ -49,6 +50,10 @@ class Workspace:
         """Return the folder of a target's files."""
         return self.folder / "artifacts" / target
 
+    def predictions(self, target: str) -> Path:
+        """Return the file of what a target and the source predicted for labelled rows."""
+        return self.folder / "scores" / f"{target}.npz"
+
     def log(self, name: str) -> Path:
         """Return the log of one job."""
         return self.folder / "logs" / f"{name}.log"
@@ -81,7 +86,7 @@ class Workspace:
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in ("source.json", "report.json"):
                 (self.folder / name).unlink(missing_ok=True)
-            for name in ("samples", "artifacts", "logs"):
+            for name in ("samples", "artifacts", "scores", "logs"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def write(self, name: str, value: Any) -> None:

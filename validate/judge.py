@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from ..convert.base import Array, Runner
+from ..convert.base import Array, Arrays, Runner
 from ..errors import TconvError
 from ..report import Failed, OutputCheck, Passed, Prepared
 from ..spec import BATCH, TensorSpec
@@ -13,6 +13,8 @@ from .compare import Difference, Scores, compare, is_exact
 from .samples import Check, Pool, SampleIndex, SampleStore
 from .sampling import KINDS
 from .tolerance import FLOORS, Tolerances, check_names
+
+Watch = Callable[[Check, Arrays], None]
 
 
 class _Output:
@@ -36,6 +38,7 @@ def judge(
     prepared: Prepared,
     tolerances: Tolerances,
     checks: Iterable[Check] | None = None,
+    watch: Watch = lambda *_: None,
 ) -> Passed | Failed:
     """Ask `runner` every check and compare its answers with the source's.
 
@@ -45,6 +48,7 @@ def judge(
         prepared: what is known of the source.
         tolerances: how much each output may differ.
         checks: a part of the store's checks; None: all of them.
+        watch: told every check and the answer to it.
 
     Raises:
         UsageProblem: a tolerance names no output.
@@ -62,7 +66,7 @@ def judge(
     }
     failures = []
     for check in asked:
-        problem = _ask(runner, store, index, check, outputs, prepared)
+        problem = _ask(runner, store, index, check, outputs, prepared, watch)
         if problem:
             failures.append((check, problem))
     summaries = tuple(output.summary() for output in outputs.values())
@@ -80,6 +84,7 @@ def _ask(
     check: Check,
     outputs: dict[str, _Output],
     prepared: Prepared,
+    watch: Watch,
 ) -> str:
     """Return what is wrong with the answer to one check, or an empty string."""
     feeds = store.read(check, "in", index.inputs)
@@ -89,6 +94,7 @@ def _ask(
         raise
     except Exception as error:  # whatever a runtime raises, it is its answer to this check
         return f"it can't be run: {_one_line(error)}"
+    watch(check, answer)
     if list(answer) != [spec.name for spec in index.outputs]:
         wanted = [spec.name for spec in index.outputs]
         return f"its outputs are {list(answer)} instead of {wanted}"
@@ -139,7 +145,8 @@ def _failed(
     pool = pools[check.pool]
     # How many rows were asked for is what `why` tells.
     sizes = ", ".join(f"{name} {size}" for name, size in pool.sizes.items() if name != BATCH)
-    where = f"{pool.kind} values{f' at {sizes}' if sizes else ''}, {check.why}"
+    values = f"rows {pool.rows[0]} to {pool.rows[-1]} of --data" if pool.rows else ""
+    where = f"{values or f'{pool.kind} values'}{f' at {sizes}' if sizes else ''}, {check.why}"
     return Failed(
         f"{len(failures)} of {asked} checks failed; the first ({where}): {problem}.",
         _advise([failed for failed, _ in failures], asked, pools),

@@ -6,7 +6,8 @@ answer, whatever the batch, the order and the neighbours. A model that can't be 
 check a pool, without a choice.
 
     samples/index.json
-    samples/<pool>/in0.npy …  out0.npy …     and score0.npy for an output of indices
+    samples/<pool>/in0.npy …  out0.npy …     and score0.npy for an output of indices,
+                                             label0.npy for the user's own rows
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ INDEX = "index.json"
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """One set of inputs; `sizes` are the axes' sizes, `kind` what the values are like."""
+    """One set of inputs; `sizes` are the axes' sizes, `kind` what the values are like.
+
+    `rows` are the numbers of the user's own rows, where it holds such.
+    """
 
     name: str
     kind: str
     sizes: dict[str, int]
+    rows: tuple[int, ...] = ()
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -38,6 +43,15 @@ class Check(msgspec.Struct, frozen=True):
     pool: str
     rows: tuple[int, ...] | None = None
     why: str = "as it is"
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """The user's own rows. `metric` and `output` are empty where they have no labels."""
+
+    rows: int
+    digest: str
+    metric: str = ""
+    output: str = ""
 
 
 class SampleIndex(msgspec.Struct, frozen=True):
@@ -49,6 +63,7 @@ class SampleIndex(msgspec.Struct, frozen=True):
     checks: tuple[Check, ...]
     scales: dict[str, float] = {}
     score_axes: dict[str, int] = {}
+    data: Dataset | None = None
 
 
 class SampleStore:
@@ -68,7 +83,7 @@ class SampleStore:
         return msgspec.json.decode((self.folder / INDEX).read_bytes(), type=SampleIndex)
 
     def write(self, pool: str, prefix: str, arrays: Mapping[int, Array]) -> None:
-        """Write `in`, `out` or `score` arrays of a pool, by their position in the signature."""
+        """Write `in`, `out`, `score` or `label` arrays of a pool, by position in the signature."""
         folder = self.folder / pool
         folder.mkdir(parents=True, exist_ok=True)
         for position, array in arrays.items():
@@ -82,9 +97,9 @@ class SampleStore:
         }
 
     def read_one(self, check: Check, prefix: str, position: int, dtype: str) -> Array:
-        """Return one array of a check."""
+        """Return one array of a check; an empty `dtype` is the file's own."""
         array: Array = np.load(self.folder / check.pool / f"{prefix}{position}.npy", mmap_mode="r")
-        array = array.view(numpy_dtype(dtype)) if prefix != "score" else array
+        array = array.view(numpy_dtype(dtype)) if dtype else array
         return array if check.rows is None else array[list(check.rows)]
 
 
