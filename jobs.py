@@ -28,7 +28,10 @@ EXAMPLE_ROWS = (2, 0, 1)
 
 
 def prepare(
-    folder: str, request: dict[str, Any], max_batch_size: int | None, data: dict[str, Any]
+    folder: str,
+    request: dict[str, Any],
+    max_batch_size: int | None,
+    data: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Study the source; see `validate.reference.prepare`."""
     with writing(Path(folder)):

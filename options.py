@@ -184,7 +184,7 @@ validation = stacked(
 data = stacked(
     click.option(
         "--data",
-        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
         help="Your own rows, .npz, .npy, .parquet or .jsonl: every target is judged by them too.",
     ),
     click.option(
