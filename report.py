@@ -12,12 +12,37 @@ from .process import Cost
 from .spec import Signature
 
 
+class Worst(msgspec.Struct, frozen=True):
+    """The element of an output that strayed furthest, and the sample in which it did."""
+
+    sample: str
+    index: tuple[int, ...]
+    actual: float
+    expected: float
+
+
+class Point(msgspec.Struct, frozen=True):
+    """The largest error of an output at one place of the sweep: how many rows, at which sizes.
+
+    `error` is None where no number says how far; `passed` says whether it was within bounds.
+    """
+
+    kind: str
+    rows: int
+    sizes: dict[str, int]
+    error: float | None
+    passed: bool
+
+
 class OutputCheck(msgspec.Struct, frozen=True):
     """How far one output strayed over all checks.
 
     `error`, `tolerance` and `noise` are shares of the output's own scale (the largest magnitude in
     its row). `error` is None where no number says how far: another shape, a NaN, a wrong index.
-    `noise` is the source's own float32 error against float64, None where unknown.
+    `noise` is the source's own float32 error against float64, None where unknown. `floor` is what
+    passes whatever the noise; `mismatched` is the share of elements beyond the tolerance, `cosine`
+    and `relative_l2` compare all elements at once, and `agreement` is the share of equal first
+    choices of an output that looks like scores of classes.
     """
 
     name: str
@@ -25,6 +50,13 @@ class OutputCheck(msgspec.Struct, frozen=True):
     tolerance: float
     noise: float | None = None
     exact: bool = False
+    floor: float | None = None
+    mismatched: float | None = None
+    cosine: float | None = None
+    relative_l2: float | None = None
+    agreement: float | None = None
+    worst: Worst | None = None
+    points: tuple[Point, ...] = ()
 
 
 class Score(msgspec.Struct, frozen=True):

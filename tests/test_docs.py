@@ -37,7 +37,7 @@ MAKE = [command for command in _commands(README) if command.startswith("make ")]
 @pytest.mark.parametrize("command", TCONV, ids=lambda c: c[:40])
 def test_commands_of_the_readme_parse(command: str) -> None:
     words = shlex.split(command)[1:]
-    name, context = words[0], click.Context(main)
+    name, context = words[0], click.Context(main, **main.context_settings)
     found = main.get_command(context, name)
     assert found is not None
     found.make_context(name, words[1:], parent=context)

@@ -8,6 +8,8 @@ other number would look right.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
@@ -22,6 +24,10 @@ TOGETHER, FAR = 2.0, 100.0
 """How many times fill values may be below the largest magnitude, and all others must be."""
 BY_CHANCE = 0.01
 """The share of an output's numbers that may be whole before they are cut to whole numbers."""
+KNOWN_FILLS = np.array(
+    [*(10.0**power for power in range(3, 39)), 65504.0, np.finfo(np.float32).max], np.float32
+)
+"""Magnitudes that a single element has on purpose, and hardly ever by chance."""
 MANY = 8
 """How many others there are where fill values were added to something, and so are not equal."""
 
@@ -29,11 +35,14 @@ MANY = 8
 class Difference(msgspec.Struct, frozen=True):
     """How an output differs. `error` is the worst element's, as a share of its row's scale.
 
-    `problem` is empty where the output is as it should be.
+    `problem` is empty where the output is as it should be. `wrong` counts the elements beyond what
+    is allowed; the first or worst of them is at `where`.
     """
 
     error: float = 0.0
     problem: str = ""
+    wrong: int = 0
+    where: tuple[int, ...] = ()
 
 
 class Scores(msgspec.Struct, frozen=True):
@@ -57,6 +66,7 @@ def compare(
     typical: float = 0.0,
     by_row: bool = True,
     scores: Scores | None = None,
+    columns: Array | None = None,
 ) -> Difference:
     """Say how far `actual` is from `expected`.
 
@@ -67,6 +77,8 @@ def compare(
         typical: the output's usual magnitude; rows near zero are measured against a share of it.
         by_row: whether the first axis separates rows, each with a scale of its own.
         scores: what the indices in `expected` were chosen by.
+        columns: scales of parts of a row, of a shape that broadcasts with it, where some are of
+            another order of magnitude than the row's largest; infinite where none is.
     """
     if actual.dtype != expected.dtype:
         return _wrong(f"has dtype {actual.dtype} instead of {expected.dtype}")
@@ -76,7 +88,14 @@ def compare(
         return Difference()
     if not _is_float(expected):
         return _compare_exact(actual, expected, scores)
-    return _compare_floats(actual, expected, allowed, typical, by_row=by_row)
+    return _compare_floats(actual, expected, allowed, _Scale(typical, columns), by_row=by_row)
+
+
+class _Scale(NamedTuple):
+    """What is known of an output's magnitude beforehand."""
+
+    typical: float
+    columns: Array | None = None
 
 
 def is_exact(dtype: str) -> bool:
@@ -101,7 +120,15 @@ def magnitude(array: Array, axis: int | None = None) -> Array:
     rest = others.max(axis, keepdims=True, initial=0)
     are_equal = (sizes == largest).sum(axis, keepdims=True) > 1
     are_apart = (others > 0).sum(axis, keepdims=True) >= MANY
-    is_fill = (largest >= FILL) & (are_equal | are_apart) & (rest > 0) & (rest < largest / FAR)
+    with np.errstate(over="ignore"):
+        are_known = np.isin(largest.astype(np.float32), KNOWN_FILLS)
+    are_known &= top.sum(axis, keepdims=True) == 1
+    is_fill = (
+        (largest >= FILL)
+        & (are_equal | are_apart | are_known)
+        & (rest > 0)
+        & (rest < largest / FAR)
+    )
     return np.where(is_fill, rest, largest)
 
 
@@ -120,10 +147,12 @@ def _compare_exact(actual: Array, expected: Array, scores: Scores | None) -> Dif
     if not wrong.any():
         return Difference()
     where = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return _wrong(
-        f"differs in {int(wrong.sum())} of {expected.size} elements, first at {list(where)}: "
+    count = int(wrong.sum())
+    said = (
+        f"differs in {count} of {expected.size} elements, first at {list(where)}: "
         f"{actual[where]} instead of {expected[where]}" + _no_excuse(scores)
     )
+    return Difference(float("inf"), said, count, where)
 
 
 def _no_excuse(scores: Scores | None) -> str:
@@ -173,48 +202,51 @@ def _are_equal(ours: Array, theirs: Array, scores: Scores) -> Array:
 
 
 def _compare_floats(
-    actual: Array, expected: Array, allowed: float, typical: float, *, by_row: bool
+    actual: Array, expected: Array, allowed: float, scale: _Scale, *, by_row: bool
 ) -> Difference:
     by_row = by_row and expected.ndim > 0
-    worst, wrong, example = 0.0, 0, ""
+    where: tuple[int, ...] = ()
+    worst, wrong = 0.0, 0
     for start in range(len(expected)) if by_row else [0]:
         row = slice(start, start + 1) if by_row else ...
         a, e = np.atleast_1d(actual[row]), np.atleast_1d(expected[row])
-        largest = _quick_error(a, e, typical)
+        largest = _quick_error(a, e, scale)
         if not largest <= allowed:
-            error = _errors(a.astype(np.float64), e.astype(np.float64), typical)
+            error = _errors(a.astype(np.float64), e.astype(np.float64), scale)
             largest = float(error.max())
             beyond = int((error > allowed).sum())
             wrong += beyond
-            if beyond and (not example or largest > worst):
-                where = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
-                # bfloat16 has no format of its own.
-                ours, theirs = float(a[tuple(where)]), float(e[tuple(where)])
-                example = f"{ours:.6g} instead of {theirs:.6g} at "
-                example += str([start + where[0], *where[1:]] if expected.ndim else [])
+            if beyond and (not where or largest > worst):
+                place = [int(i) for i in np.unravel_index(int(error.argmax()), e.shape)]
+                where = (start + place[0], *place[1:])
         worst = max(worst, largest)
     if not wrong:
         return Difference(worst)
     how_far = f", by up to {worst:.2g} of its scale (allowed {allowed:.2g})"
-    return Difference(
-        worst,
+    # bfloat16 has no format of its own.
+    ours, theirs = (float(x[where] if x.ndim else x) for x in (actual, expected))
+    said = (
         f"differs in {wrong} of {expected.size} elements"
-        f"{how_far if np.isfinite(worst) else ''}: {example}",
+        f"{how_far if np.isfinite(worst) else ''}: {ours:.6g} instead of {theirs:.6g} at "
+        f"{list(where) if expected.ndim else []}"
     )
+    return Difference(worst, said, wrong, where if expected.ndim else ())
 
 
 def _scale(largest: float, typical: float) -> float:
     return max(largest, SMALLEST_SCALE * typical, 1e-30)
 
 
-def _quick_error(actual: Array, expected: Array, typical: float) -> float:
+def _quick_error(actual: Array, expected: Array, scale: _Scale) -> float:
     """Return the worst error in few passes and no copy in float64; NaN where it can't be told."""
-    if expected.dtype.name not in ("float32", "float64") or not expected.size:
+    is_plain = expected.dtype.name in ("float32", "float64") and expected.size
+    if not is_plain or scale.columns is not None:
         return float("nan")
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(max(expected.max(), -expected.min()))
         difference = np.subtract(actual, expected)
-        error = float(max(difference.max(), -difference.min())) / _scale(largest, typical)
+        error = float(max(difference.max(), -difference.min()))
+        error /= _scale(largest, scale.typical)
     # A NaN anywhere comes out of max() as one, and an infinity as itself: neither is judged here.
     return error if np.isfinite(largest) and not _may_be_fill(expected, largest) else float("nan")
 
@@ -226,13 +258,15 @@ def _may_be_fill(array: Array, largest: float) -> bool:
     return not ((sizes > largest / FAR) & (sizes <= largest / TOGETHER)).any()
 
 
-def _errors(actual: Array, expected: Array, typical: float) -> Array:
+def _errors(actual: Array, expected: Array, known: _Scale) -> Array:
     """Return every element's error as a share of the scale; infinite where a special stands alone.
 
     Both are float64.
     """
     finite = np.isfinite(expected)
-    scale = _scale(float(magnitude(expected).max()), typical)
+    scale: Array | float = _scale(float(magnitude(expected).max()), known.typical)
+    if known.columns is not None:
+        scale = np.minimum(scale, known.columns)
     error: Array = np.zeros_like(expected)
     with np.errstate(invalid="ignore", over="ignore"):
         np.subtract(actual, expected, out=error, where=finite)

@@ -9,11 +9,14 @@ from ..convert.base import Array, Arrays, Runner
 from ..errors import TconvError
 from ..report import Failed, OutputCheck, Passed, Prepared
 from ..spec import BATCH, TensorSpec
+from .columns import scales_of
 from .compare import Difference, Scores, compare, is_exact
 from .samples import Check, Pool, SampleIndex, SampleStore
 from .sampling import KINDS
 from .tolerance import FLOORS, Tolerances, check_names
 
+USUAL = ("ordinary", "example", "flipped", "data")
+"""Kinds of values for which an output's parts are as precise as the source's were seen to be."""
 Watch = Callable[[Check, Arrays], None]
 
 
@@ -124,13 +127,17 @@ def _difference(
         values = store.read_one(check, "score", position, "")
         near = FLOORS.get(values.dtype.name, 0.0)
         scores = Scores(values, index.score_axes[spec.name], near)
+    expected = store.read_one(check, "out", position, spec.dtype)
+    columns = index.columns.get(spec.name)
+    usual = columns is not None and check.pool.partition("-")[0] in USUAL
     return compare(
         actual,
-        store.read_one(check, "out", position, spec.dtype),
+        expected,
         allowed,
         typical=index.scales.get(spec.name, 0.0),
         by_row=prepared.batching.max_size > 0,
         scores=scores,
+        columns=scales_of(columns, expected) if columns is not None and usual else None,
     )
 
 

@@ -6,7 +6,9 @@ import numpy as np
 
 from ..convert.base import Arrays, SourceModel
 from ..errors import TconvError
+from .columns import ColumnMeter
 from .compare import compare, is_exact
+from .samples import Columns
 from .tolerance import floor
 
 NOISE_ROWS = 1
@@ -22,6 +24,25 @@ class NoiseMeter:
         self.model, self.by_row = model, by_row
         self.noise: dict[str, float] = {}
         self.notes: list[str] = []
+        self._meters: dict[str, tuple[str, tuple[ColumnMeter, ...]]] = {}
+
+    def see(self, answers: Arrays) -> None:
+        """Note the magnitudes of an answer to usual values."""
+        for name, value in answers.items():
+            if self.by_row and not is_exact(value.dtype.name) and value.ndim > 1:
+                axes = sorted({1, value.ndim - 1})
+                made = (value.dtype.name, tuple(map(ColumnMeter, axes)))
+                for meter in self._meters.setdefault(name, made)[1]:
+                    meter.see(value)
+
+    def columns(self) -> dict[str, Columns]:
+        """Return the outputs whose parts have scales of their own."""
+        found = {}
+        for name, (dtype, meters) in self._meters.items():
+            known = [c for meter in meters if (c := meter.columns(dtype)) is not None]
+            if known:
+                found[name] = known[-1]
+        return found
 
     def measure(self, feeds: Arrays, answers: Arrays, scales: dict[str, float]) -> None:
         """Compare a few rows of the float32 answers with float64."""
@@ -47,6 +68,8 @@ class NoiseMeter:
             found = compare(
                 actual, expected, float("inf"), typical=typical, by_row=self.by_row
             ).error
+            for meter in self._meters.get(name, ("", ()))[1]:
+                meter.hear(actual, expected)
             if found < ROUNDING[self.model.narrowest]:
                 self.noise[name] = max(self.noise.get(name, 0.0), found)
             else:

@@ -54,6 +54,16 @@ class Dataset(msgspec.Struct, frozen=True):
     output: str = ""
 
 
+class Columns(msgspec.Struct, frozen=True):
+    """Parts of an output with scales of their own: boxes beside a probability.
+
+    `scales` are along `axis`; None where a part is to be measured by the largest of its row.
+    """
+
+    axis: int
+    scales: tuple[float | None, ...]
+
+
 class SampleIndex(msgspec.Struct, frozen=True):
     """All samples of a build. `scales` are the outputs' typical magnitudes over ordinary values."""
 
@@ -64,6 +74,7 @@ class SampleIndex(msgspec.Struct, frozen=True):
     scales: dict[str, float] = {}
     score_axes: dict[str, int] = {}
     data: Dataset | None = None
+    columns: dict[str, Columns] = {}
 
 
 class SampleStore:

@@ -18,7 +18,9 @@ UNLIMITED = 32
 LARGE, SMALL = 8.0, 1 / 64
 LIMITS = {"float16": 65504.0}
 """The largest value that is drawn, by dtype; 3e38 for all others."""
-KINDS = ("ordinary", "flipped", "large", "zero", "small")
+DENORMALS = {"float16": 1e-6, "float64": 1e-310}
+"""What is below the normal numbers, by dtype; 1e-40 for all others."""
+KINDS = ("ordinary", "flipped", "large", "zero", "small", "denormal")
 """What floating-point values are like; whole numbers and masks have one kind."""
 
 Sizes = dict[str, int]
@@ -124,7 +126,9 @@ def _values(
     dtype, domain = numpy_dtype(spec.dtype), spec.domain
     if _is_real(spec):
         limit = LIMITS.get(spec.dtype, 3e38)
-        return np.clip(_reals(domain, shape, kind, random), -limit, limit).astype(dtype)
+        tiny = DENORMALS.get(spec.dtype, 1e-40)
+        reals = _reals(domain, shape, kind, random, tiny)
+        return np.clip(reals, -limit, limit).astype(dtype)
     if domain is not None and domain.kind == "mask":
         return _mask(domain, shape, random).astype(dtype)
     if spec.dtype == "bool" or (domain is not None and domain.kind == "binary"):
@@ -149,15 +153,19 @@ def _integers(
 
 
 def _reals(
-    domain: Domain | None, shape: tuple[int, ...], kind: str, random: np.random.Generator
+    domain: Domain | None,
+    shape: tuple[int, ...],
+    kind: str,
+    random: np.random.Generator,
+    tiny: float,
 ) -> Array:
     if kind == "zero":
         return np.zeros(shape)
     reach = max(abs(domain.low), abs(domain.high)) if domain is not None else 1.0
     middle = (domain.low + domain.high) / 2 if domain is not None else 0.0
     values = middle + random.standard_normal(shape) * (reach or 1.0) / 2
-    factor = {"ordinary": 1.0, "flipped": -1.0, "large": LARGE, "small": SMALL}[kind]
-    return np.asarray(values * factor)
+    factors = {"ordinary": 1.0, "flipped": -1.0, "large": LARGE, "small": SMALL, "denormal": tiny}
+    return np.asarray(values * factors[kind])
 
 
 def _mask(domain: Domain, shape: tuple[int, ...], random: np.random.Generator) -> Array:

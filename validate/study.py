@@ -167,6 +167,7 @@ class Study:
                 scales=self._scales,
                 score_axes=self._score_axes,
                 data=dataset,
+                columns=self._noise.columns(),
             )
         )
 
@@ -178,6 +179,7 @@ class Study:
         self.store.write(pool.name, "out", dict(enumerate(answers.values())))
         self._note_scores(pool, feeds, answers)
         if pool.kind in USUAL:
+            self._noise.see(answers)
             self._noise.measure(feeds, answers, self._scales)
         self._pools.append(pool)
         rows = pool.sizes.get(BATCH, 0) if self.batch else 0

@@ -100,6 +100,25 @@ first("mlp", "transposed", lambda y: y.T)
 first("no_batch", "scalar as vector", lambda y: y[None])
 first("conv1d", "last column cut off", lambda y: y[..., :-1])
 
+# ---- scales within a row -------------------------------------------------------------------------
+
+first("boxes", "a probability off by 0.003", lambda y: y + np.float32([0, 0, 0, 0, 3e-3]))
+first("boxes", "a probability rounded to float16", lambda y: _halved(y, (..., slice(4, 5))))
+first("boxes", "no sigmoid", lambda y: _changed(y, (..., 4), lambda p: np.log(p / (1 - p))))
+first("boxes", "boxes off by a tenth of a pixel", lambda y: y + np.float32([0.1, 0, 0, 0, 0]))
+first("few_choices", "half of what is not masked", lambda y: np.where(y < -1e8, y, y / 2))
+first("few_choices", "another masked", lambda y: np.roll(y, 1, -1))
+
+
+def _changed(array: Any, place: Any, change: Callable[[Any], Any]) -> Any:
+    array[place] = change(array[place])
+    return array
+
+
+def _halved(array: Any, place: Any) -> Any:
+    return _changed(array, place, lambda part: part.astype("float16").astype("float32"))
+
+
 # ---- rows and batches ----------------------------------------------------------------------------
 
 first("mlp", "two rows of a batch swapped", lambda y: y[[*range(len(y) - 2), -1, -2][-len(y) :]])

@@ -418,3 +418,35 @@ def solving() -> Built:
         return torch.linalg.solve(x @ x.transpose(1, 2) + torch.eye(6), x)
 
     return Call(solve), _rows(6, 6)
+
+
+@model()
+def boxes() -> Built:
+    """Boxes of hundreds of pixels beside a probability, in one row."""
+
+    def find(x: torch.Tensor, place: nn.Module, sure: nn.Module) -> torch.Tensor:
+        return torch.cat([place(x) * 300 + 300, sure(x).sigmoid()], -1)
+
+    return Call(find, place=nn.Linear(8, 4), sure=nn.Linear(8, 1)), _rows(6, 8)
+
+
+@model()
+def few_choices() -> Built:
+    """One of four is masked, here or there: a single fill value beside few others."""
+
+    def mask(x: torch.Tensor, a: nn.Module) -> torch.Tensor:
+        y = a(x)
+        return y.masked_fill(y == y.max(-1, keepdim=True).values, -1e9)
+
+    return Call(mask, a=nn.Linear(8, 4)), _rows(8)
+
+
+@model()
+def cancelling() -> Built:
+    """A small column that is no more precise than the large terms it is left of."""
+
+    def cancel(x: torch.Tensor, a: nn.Module) -> torch.Tensor:
+        y = a(x)
+        return torch.cat([y * 1e3, (y * 1e3 + 0.1) - y * 1e3], -1)
+
+    return Call(cancel, a=nn.Linear(8, 4)), _rows(8)
