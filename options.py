@@ -208,6 +208,11 @@ data = stacked(
         metavar="SECONDS|BYTES",
         help="What the sweep may cost the source, like 60s or 2GB. Repeatable.",
     ),
+    click.option(
+        "--allow-stochastic",
+        is_flag=True,
+        help="Compare only names, dtypes and shapes of outputs that vary from run to run.",
+    ),
 )
 
 config = stacked(

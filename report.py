@@ -42,7 +42,8 @@ class OutputCheck(msgspec.Struct, frozen=True):
     `noise` is the source's own float32 error against float64, None where unknown. `floor` is what
     passes whatever the noise; `mismatched` is the share of elements beyond the tolerance, `cosine`
     and `relative_l2` compare all elements at once, and `agreement` is the share of equal first
-    choices of an output that looks like scores of classes.
+    choices of an output that looks like scores of classes. `waived` says why its values were not
+    compared, where they vary from run to run.
     """
 
     name: str
@@ -56,6 +57,7 @@ class OutputCheck(msgspec.Struct, frozen=True):
     relative_l2: float | None = None
     agreement: float | None = None
     worst: Worst | None = None
+    waived: str = ""
     points: tuple[Point, ...] = ()
 
 
@@ -163,6 +165,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     `noise` maps an output to the source's own float32 error, as a share of the output's scale.
     `fingerprint` tells whether a later load gave the same weights. `plan` is the whole sweep.
+    `stochastic` maps outputs that vary from run to run to what they vary by, which was waived.
     """
 
     model: str
@@ -177,6 +180,7 @@ class Prepared(msgspec.Struct, frozen=True):
     fingerprint: str = ""
     versions: dict[str, str] = {}
     plan: tuple[Planned, ...] = ()
+    stochastic: dict[str, str] = {}
 
 
 class Attempt(msgspec.Struct, frozen=True):

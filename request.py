@@ -44,6 +44,7 @@ class BuildRequest(msgspec.Struct, frozen=True):
     metric: str | None = None
     samples: int | None = None
     budget: tuple[str, ...] = ()
+    allow_stochastic: bool = False
 
 
 def default_name(model: str) -> str:
@@ -98,7 +99,14 @@ def data_request(request: BuildRequest) -> DataRequest:
                 f"The budget of {unit} is given twice.", remedy="Keep one of the two."
             )
         limits[unit] = limit
-    return DataRequest(request.data, request.labels, request.metric, request.samples, **limits)
+    return DataRequest(
+        request.data,
+        request.labels,
+        request.metric,
+        request.samples,
+        allow_stochastic=request.allow_stochastic,
+        **limits,
+    )
 
 
 def _parse_budget(text: str) -> tuple[str, float]:

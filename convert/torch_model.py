@@ -14,6 +14,7 @@ from .base import Array, Arrays
 from .torch_arguments import given_by_place, parameters_of
 from .torch_modes import float64_mode, index_recorder
 from .torch_outputs import name_outputs, why_omitted
+from .torch_suspects import suspects_recorder
 from .torch_tensors import dtype_name, some_bytes, to_array, to_tensor
 
 BY_PRECISION = ("bfloat16", "float16", "float32", "float64")
@@ -83,6 +84,12 @@ class TorchModel:
             outputs = self._outputs(feeds)
         found = {name: recorder.find(value) for name, value in outputs.items()}
         return {name: (to_array(s[0]), s[1]) for name, s in found.items() if s is not None}
+
+    def suspects(self, feeds: Arrays) -> tuple[str, ...]:
+        """Return what draws random numbers or mixes a batch: `kind: operator at file:line`."""
+        with suspects_recorder() as found:
+            self._outputs(feeds)
+        return tuple(found)
 
     def _outputs(self, feeds: Arrays) -> dict[str, Any]:
         import torch

@@ -31,7 +31,7 @@ def tracer_warnings() -> Iterator[list[str]]:
         line: str | None = None,
     ) -> None:
         print(warnings.formatwarning(message, category, filename, lineno, line), file=file)
-        place = _user_line()
+        place = user_line()
         if category.__name__ == "TracerWarning" and place:
             text = f"{place}: {str(message).partition(' might ')[0].partition('. ')[0]}"
             found.extend([text] if text not in found else [])
@@ -42,7 +42,7 @@ def tracer_warnings() -> Iterator[list[str]]:
         yield found
 
 
-def _user_line() -> str:
+def user_line() -> str:
     """Return the innermost line of the stack that is the user's: the tracer names a library's."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:

@@ -11,6 +11,7 @@ from ..report import Batching
 from ..spec import BATCH, Axis, Dim, Signature
 from .compare import Scores, compare, is_exact, magnitude
 from .sampling import LARGE, Sizes, draw, split_batch, usual_sizes
+from .stochastic import suspects
 from .ties import find_scores
 from .tolerance import floor
 
@@ -64,9 +65,19 @@ def find_batch(model: SourceModel, seed: int, asked: int | None) -> Found:
     try:
         observations = _probe(model, seed)
     except _NotABatchError as finding:
-        return _without_batch(model, asked, finding)
+        return _without_batch(model, asked, _with_cause(finding, model, seed))
     largest = asked or DEFAULT_LARGEST
     return Found(_rename(signature, Axis(BATCH, 1, largest)), Batching(largest), observations)
+
+
+def _with_cause(finding: _NotABatchError, model: SourceModel, seed: int) -> _NotABatchError:
+    """Name the statistics of a batch that a source computes with, where that is why."""
+    if finding.fixed:
+        return finding
+    sizes = {**usual_sizes(split_batch(model.signature)), BATCH: PROBE_ROWS}
+    feeds = draw(model.signature, sizes, "ordinary", seed, model.padding)
+    found = [cause for cause in suspects(model, feeds) if cause.startswith("batch statistics")]
+    return _NotABatchError("; ".join([str(finding), *found]))
 
 
 def _without_batch(model: SourceModel, asked: int | None, finding: _NotABatchError) -> Found:

@@ -28,6 +28,7 @@ class ColumnMeter:
         self.axis = axis
         self._largest: Array | None = None
         self._noise: Array | None = None
+        self._varies = False
 
     def see(self, value: Array) -> None:
         """Note the magnitudes of a float output of usual values; its first axis are rows."""
@@ -35,25 +36,27 @@ class ColumnMeter:
 
     def hear(self, actual: Array, exact: Array) -> None:
         """Note how far the source's float32 is from float64; both as float64."""
-        self._noise = self._larger(self._noise, self._reduce(actual - exact))
+        with np.errstate(invalid="ignore"):
+            difference = actual - exact
+        self._noise = self._larger(self._noise, self._reduce(difference))
 
     def _reduce(self, value: Array) -> Array | None:
         if value.ndim <= max(self.axis, 1) or not 1 < value.shape[self.axis] <= MOST:
             return None
-        others = tuple(axis for axis in range(value.ndim) if axis != self.axis)
-        with np.errstate(invalid="ignore"):
-            finite = np.where(np.isfinite(value), np.abs(value), 0)
-        return np.asarray(finite.max(axis=others, initial=0)).astype(np.float64)
+        return _largest(value, self.axis).reshape(-1)
 
-    @staticmethod
-    def _larger(before: Array | None, now: Array | None) -> Array | None:
+    def _larger(self, before: Array | None, now: Array | None) -> Array | None:
+        """Return the larger of two; an axis whose size varies is none of parts."""
         if before is None or now is None:
             return now if before is None else before
-        return np.maximum(before, now) if before.shape == now.shape else None
+        self._varies |= before.shape != now.shape
+        return before if self._varies else np.maximum(before, now)
 
     def columns(self, dtype: str) -> Columns | None:
         """Return the scales that parts have of their own; None where there is no such part."""
-        if self._largest is None or self._noise is None or self._noise.shape != self._largest.shape:
+        if self._varies or self._largest is None or self._noise is None:
+            return None
+        if self._noise.shape != self._largest.shape:
             return None
         largest = float(magnitude(self._largest).max())
         precise = self._noise * NOISE_FACTOR <= FLOORS[dtype] * self._largest
@@ -72,8 +75,20 @@ def scales_of(columns: Columns, expected: Array) -> Array:
     shape = [1] * expected.ndim
     shape[columns.axis] = -1
     usual = np.array([np.inf if s is None else s for s in columns.scales]).reshape(shape)
-    others = tuple(axis for axis in range(expected.ndim) if axis != columns.axis)
+    return np.maximum(usual, _largest(expected, columns.axis))
+
+
+def _largest(value: Array, axis: int) -> Array:
+    """Return the largest finite magnitude of every part along `axis`, with all axes kept."""
+    others = tuple(place for place in range(value.ndim) if place != axis)
+    if value.dtype.name not in ("float32", "float64"):
+        value = value.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        finite = np.where(np.isfinite(expected), np.abs(expected), 0)
-    here = finite.max(axis=others, keepdims=True, initial=0)
-    return np.maximum(usual, here)
+        largest = np.maximum(
+            value.max(others, keepdims=True, initial=0),
+            -value.min(others, keepdims=True, initial=0),
+        )
+        if not np.isfinite(largest).all():
+            finite = np.where(np.isfinite(value), np.abs(value), 0)
+            largest = finite.max(others, keepdims=True, initial=0)
+    return np.asarray(largest, np.float64)

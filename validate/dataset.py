@@ -28,6 +28,7 @@ class DataRequest(msgspec.Struct, frozen=True):
 
     `labels` is `FILE[:column]` and `metric` is `[OUTPUT=]NAME`; `samples` is how many rows are
     taken (None: all), `seconds` and `bytes` are what the sweep may cost (None: whatever it takes).
+    `allow_stochastic` waives the comparison of what varies from run to run.
     """
 
     rows: str | None = None
@@ -36,6 +37,7 @@ class DataRequest(msgspec.Struct, frozen=True):
     samples: int | None = None
     seconds: float | None = None
     bytes: int | None = None
+    allow_stochastic: bool = False
 
 
 class Part(msgspec.Struct, frozen=True):

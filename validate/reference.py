@@ -12,19 +12,17 @@ import msgspec
 
 from ..convert.base import Arrays, SourceModel, SourceRequest
 from ..convert.registry import find_source
-from ..errors import TconvError, UsageProblem
+from ..errors import UsageProblem
 from ..extras import version_of
 from ..report import Prepared
 from ..spec import BATCH, Signature
 from .batching import find_batch
-from .compare import compare
 from .dataset import DataRequest, RowSet
 from .samples import SampleStore
 from .sampling import draw, usual_sizes
 from .score import parse_task
+from .stochastic import find_varying, name_cause, refuse
 from .study import Study, run_or_explain
-from .ties import find_scores
-from .tolerance import floor
 
 REPEATED_ROWS = 2
 """How many rows the source is run on twice."""
@@ -54,9 +52,9 @@ def prepare(
     model = source.load(asked, workspace / "source")
     # Before it runs: a module may count its calls in a buffer.
     fingerprint = model.fingerprint()
-    _check_repeatable(model, asked.seed)
+    stochastic = _find_stochastic(model, asked.seed, allowed=wanted.allow_stochastic)
     found = find_batch(model, asked.seed, max_batch_size)
-    study = Study(model, found, SampleStore(workspace / "samples"), asked.seed, wanted)
+    study = Study(model, found, SampleStore(workspace / "samples"), asked.seed, wanted, stochastic)
     study.run(rows)
     prepared = Prepared(
         model=asked.model,
@@ -71,6 +69,7 @@ def prepare(
         fingerprint=fingerprint,
         versions=version_of(*VERSIONS),
         plan=tuple(study.plan),
+        stochastic=stochastic,
     )
     built: dict[str, Any] = msgspec.to_builtins(prepared)
     return built
@@ -94,18 +93,18 @@ def _usual_name(model: SourceModel) -> str:
     return "the example inputs" if model.examples else "inputs as they are stated"
 
 
-def _check_repeatable(model: SourceModel, seed: int) -> None:
-    """Raise if the source, run twice on one input, gives two answers."""
+def _find_stochastic(model: SourceModel, seed: int, *, allowed: bool) -> dict[str, str]:
+    """Return the outputs that vary from run to run on one input, and by what.
+
+    Raises:
+        TconvError: there are any, and that is not allowed.
+    """
     feeds, first = _usual_answer(model, seed)
     second = run_or_explain(model, feeds, _usual_name(model))
-    scores = find_scores(model, feeds, first)
-    for name, value in first.items():
-        # Not bit by bit: threads add up in another order from run to run.
-        allowed = floor(value.dtype.name, model.narrowest)
-        ties = scores.get(name)
-        if name not in second or compare(second[name], value, allowed, scores=ties).problem:
-            raise TconvError(
-                f"The model is stochastic: two runs on the same input differ in {name!r}.",
-                remedy="Look for dropout or sampling that is live in eval mode "
-                "(F.dropout needs training=self.training), and switch it off.",
-            )
+    varying = find_varying(model, feeds, first, second)
+    if not varying:
+        return {}
+    cause = name_cause(model, feeds)
+    if not allowed:
+        raise refuse(varying, cause)
+    return dict.fromkeys(varying, cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -50,7 +51,13 @@ class Study:
     """The sweep over one source, pool by pool; nothing but the current pool is held."""
 
     def __init__(
-        self, model: SourceModel, found: Found, store: SampleStore, seed: int, data: DataRequest
+        self,
+        model: SourceModel,
+        found: Found,
+        store: SampleStore,
+        seed: int,
+        data: DataRequest,
+        stochastic: Mapping[str, str],
     ) -> None:
         self.model, self.found, self.store, self.seed = model, found, store, seed
         self.signature = found.signature
@@ -66,6 +73,11 @@ class Study:
             for spec in found.signature.inputs
             if spec.domain is None and "int" in spec.dtype
         ]
+        self._notes += [
+            f"The values of {name!r} vary from run to run and were not compared: {cause}."
+            for name, cause in stochastic.items()
+        ]
+        self._is_stochastic = bool(stochastic)
         self._observations: list[Observation] = list(found.observations)
         self._dtypes: dict[str, str] = {}
         self._scales: dict[str, float] = {}
@@ -178,7 +190,7 @@ class Study:
         self.store.write(pool.name, "in", {i: feeds[name] for i, name in enumerate(names)})
         self.store.write(pool.name, "out", dict(enumerate(answers.values())))
         self._note_scores(pool, feeds, answers)
-        if pool.kind in USUAL:
+        if pool.kind in USUAL and not self._is_stochastic:
             self._noise.see(answers)
             self._noise.measure(feeds, answers, self._scales)
         self._pools.append(pool)

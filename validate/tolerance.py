@@ -46,6 +46,24 @@ class Tolerances(msgspec.Struct, frozen=True):
             return self.floor
         return max(FLOORS[spec.dtype], min(NOISE_FACTOR * (noise or 0.0), LARGEST))
 
+    def least(self, spec: TensorSpec) -> float:
+        """Return what passes whatever the noise."""
+        return self.allowed(spec, None)
+
+    def explain(self, spec: TensorSpec, noise: float | None) -> str:
+        """Return a sentence that says where the tolerance comes from."""
+        if is_exact(spec.dtype):
+            return ""
+        if spec.name in self.by_output or self.floor is not None:
+            return f"Allowed is the {self.allowed(spec, noise):.2g} that was asked for."
+        least = f"the floor for {spec.dtype}, {FLOORS[spec.dtype]:.2g}"
+        if noise is None:
+            return f"Allowed is {least}; the source's own noise is unknown."
+        return (
+            f"Allowed is the larger of {least}, and {NOISE_FACTOR:.0f} times the source's own "
+            f"noise, {NOISE_FACTOR:.0f} × {noise:.2g}."
+        )
+
 
 def parse_tolerances(texts: tuple[str, ...]) -> Tolerances:
     """Read `1e-4` or `logits=1e-3`, each at most once.
