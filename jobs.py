@@ -14,9 +14,10 @@ from .convert.base import ConvertOptions, Preflight, Runner, SourceModel, Source
 from .convert.registry import find_target, source_named
 from .errors import UsageProblem
 from .gate.latency import Plan, choose_feeds, time_side_by_side
-from .report import PreflightOnly, Prepared
+from .report import Failed, PreflightOnly, Prepared
 from .spec import BATCH
-from .validate.judge import judge
+from .validate.explain import Explanation, explain_file
+from .validate.judge import judge, smallest_first
 from .validate.reference import prepare as study
 from .validate.samples import SampleIndex, SampleStore
 from .validate.score import scorer_for, with_score
@@ -136,4 +137,27 @@ def validate(folder: str, target: str, tolerances: dict[str, Any], device: str) 
             scorer.save(workspace.predictions(target))
         verdict = with_score(verdict, scorer.score())
     built: dict[str, Any] = msgspec.to_builtins(verdict)
+    return built
+
+
+def explain(
+    folder: str, target: str, request: dict[str, Any], tolerances: dict[str, Any]
+) -> dict[str, Any]:
+    """Find out where an artifact that failed leaves the source's path."""
+    workspace = Workspace(Path(folder))
+    artifact = workspace.target(target).artifact
+    assert artifact is not None  # the caller has seen that there is one
+    chosen, store = find_target(target), SampleStore(workspace.samples)
+    path = workspace.artifact(target) / chosen.filename
+    runner = chosen.open(path.parent, artifact, "cpu")
+    index, prepared = store.read_index(), workspace.prepared()
+    allowed = msgspec.convert(tolerances, Tolerances)
+    found = Explanation("", "Nothing differs: every check agrees with the source.", remedy="")
+    for check in smallest_first(index):
+        verdict = judge(runner, store, prepared, allowed, [check])
+        if isinstance(verdict, Failed):
+            model = _load(workspace, prepared, msgspec.convert(request, SourceRequest))
+            found = explain_file(path, model, store.read(check, "in", index.inputs), verdict)
+            break
+    built: dict[str, Any] = msgspec.to_builtins(found)
     return built

@@ -40,6 +40,7 @@ from .report import (
     Verdict,
 )
 from .request import BuildRequest, check_request, data_request
+from .validate.explain import Explanation
 from .workspace import Workspace, check_room, writing
 
 __all__ = ["BuildRequest", "Run", "build"]
@@ -220,6 +221,25 @@ class Run:
         if isinstance(verdict, Failed) and artifact is not None:
             verdict = quote_tracer(verdict, artifact)
         return verdict, ended.cost
+
+    def explain(self, target: str) -> Explanation:
+        """Find out in a child process where an artifact leaves the source's path.
+
+        Raises:
+            TconvError: it can't be found out.
+        """
+        ended = self._child(
+            "explain",
+            f"{target}-explain",
+            target=target,
+            request=msgspec.to_builtins(self.request.source),
+            tolerances=msgspec.to_builtins(self.request.tolerances),
+        )
+        if isinstance(ended.outcome, TconvError):
+            raise ended.outcome
+        if isinstance(ended.outcome, Crash):
+            raise explain_crash(ended.outcome)
+        return msgspec.convert(ended.outcome, Explanation)
 
     def export(self, name: str) -> TargetReport:
         """Export what passed as the model's next version."""

@@ -16,10 +16,12 @@ from .export.config import ConfigOptions
 from .export.publish import Published, PublishRequest
 from .export.publish import publish as publish_version
 from .export.repository import CONFIG, read_manifest, versions_of
+from .outcome import is_frozen
 from .pipeline import Run, Watch, with_bases
 from .report import Attempt, Passed, Report, TargetReport
 from .request import BuildRequest, check_request
 from .spec import Signature
+from .validate.explain import Explanation
 from .validate.tolerance import parse_tolerances
 from .workspace import Workspace
 
@@ -120,6 +122,30 @@ def publish_workspace(
         )
         done.append(publish_version(asked))
     return done
+
+
+def explain_target(folder: Path, target: str) -> Explanation:
+    """Return where a target's artifact leaves the source's path.
+
+    Raises:
+        UsageProblem: there is no such artifact, or nothing is known of its inside.
+        TconvError: it can't be run.
+    """
+    workspace = Workspace(folder)
+    request = workspace.read("request.json", BuildRequest)
+    report = workspace.target(target)
+    if report.artifact is None:
+        raise UsageProblem(
+            f"{folder} has no artifact of {target}: {report.verdict.problem}"
+            if not isinstance(report.verdict, Passed)
+            else f"{folder} has no artifact of {target}.",
+            remedy="Run `tconv build`, and look at its verdicts.",
+        )
+    asked = msgspec.structs.replace(request, targets=(target,))
+    with Run(asked, lambda *_: None) as run:
+        found = run.explain(target)
+    notes = tuple(note for note in report.artifact.notes if is_frozen(note))
+    return msgspec.structs.replace(found, tracer=notes)
 
 
 def inspect_path(path: Path) -> Signature:

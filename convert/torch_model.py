@@ -14,6 +14,7 @@ from .base import Array, Arrays
 from .torch_arguments import given_by_place, parameters_of
 from .torch_modes import float64_mode, index_recorder
 from .torch_outputs import name_outputs, why_omitted
+from .torch_steps import Operation, operations_recorder
 from .torch_suspects import suspects_recorder
 from .torch_tensors import dtype_name, some_bytes, to_array, to_tensor
 
@@ -90,6 +91,12 @@ class TorchModel:
         with suspects_recorder() as found:
             self._outputs(feeds)
         return tuple(found)
+
+    def operations(self, feeds: Arrays) -> list[Operation]:
+        """Return every operation that gives floating-point numbers, in order."""
+        with operations_recorder() as found:
+            self._outputs(feeds)
+        return found
 
     def _outputs(self, feeds: Arrays) -> dict[str, Any]:
         import torch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -231,3 +232,16 @@ def edge_checks(index: SampleIndex) -> tuple[Check, ...]:
     """Return the checks of one row and of the largest batch: what a server is asked."""
     alone = [check for check in index.checks if check.rows is not None and len(check.rows) == 1]
     return (*alone, *(check for check in index.checks if check.rows is None))
+
+
+def smallest_first(index: SampleIndex) -> list[Check]:
+    """Return the checks, those of the fewest numbers first."""
+    pools = {pool.name: pool for pool in index.pools}
+
+    def size(check: Check) -> int:
+        sizes = dict(pools[check.pool].sizes)
+        if check.rows is not None:
+            sizes[BATCH] = len(check.rows)
+        return math.prod(sizes.values())
+
+    return sorted(index.checks, key=size)

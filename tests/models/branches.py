@@ -76,3 +76,20 @@ class _Item(nn.Module):
 def number_taken_out() -> Built:
     """`item()` makes a number of a tensor, and a constant of the number."""
     return _Item(), {"x": torch.randn(2, 3)}
+
+
+class _Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.fc = nn.LayerNorm(8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + nn.functional.gelu(self.fc(self.norm(x)))
+
+
+def blocks() -> Built:
+    """Three blocks and a head, to be broken in one place."""
+    torch.manual_seed(0)
+    return nn.Sequential(_Block(), _Block(), _Block(), nn.Linear(8, 4)), {
+        "input": torch.randn(3, 8)
+    }
