@@ -26,6 +26,7 @@ from .outcome import (
     judge_failure,
     quote_tracer,
 )
+from .page import to_html
 from .process import Cost, Crash, Finished, Processes
 from .report import (
     Attempt,
@@ -293,4 +294,6 @@ class Run:
             },
         )
         self.workspace.write("report.json", report)
+        page = to_html(report, msgspec.to_builtins(self.request))
+        self.workspace.write_text("report.html", page)
         return report

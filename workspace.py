@@ -10,6 +10,7 @@ build/NAME/scores/onnx.npz        what it and the source predicted for labelled 
 build/NAME/logs/                  a log a child process, and the job that runs it again
 build/NAME/.lock               held by who works in it
 build/NAME/report.json            the whole record                     (report.Report)
+build/NAME/report.html            the same, to look at
 """
 
 from __future__ import annotations
@@ -84,19 +85,26 @@ class Workspace:
         """Remove what an earlier build left, but not what the source needs to be the same."""
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for name in ("source.json", "report.json"):
+            for name in ("source.json", "report.json", "report.html"):
                 (self.folder / name).unlink(missing_ok=True)
             for name in ("samples", "artifacts", "scores", "logs"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def write(self, name: str, value: Any) -> None:
         """Write one record, whole or not at all."""
+        self._write(name, msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text, whole or not at all."""
+        self._write(name, text.encode())
+
+    def _write(self, name: str, content: bytes) -> None:
         path = self.folder / name
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             scratch = path.with_name(f"{path.name}.part")
             try:
-                scratch.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+                scratch.write_bytes(content)
                 scratch.replace(path)
             finally:
                 scratch.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ LAYERS = (
     {"validate"},
     {"export"},
     {"gate"},
-    {"jobs", "request", "outcome"},
+    {"jobs", "request", "outcome", "page"},
     {"pipeline"},
     {"stages"},
     {"options", "show"},
