@@ -10,7 +10,7 @@ import msgspec
 from .artifact import Artifact
 from .errors import BUG, TconvError, Unavailable
 from .process import Crash
-from .report import Failed, NotConverted, NotJudged, TargetReport, Verdict
+from .report import Failed, NotConverted, NotJudged, Passed, Prepared, TargetReport, Verdict
 
 SEVERITY = (BUG, 1, 4, 3)
 """Which exit code stands for a build of several targets: the first of these that occurs."""
@@ -84,3 +84,23 @@ def quote_tracer(verdict: Failed, artifact: Artifact) -> Failed:
     if any(BRANCH in note for note in frozen):
         remedy = f"{WITHOUT_BRANCH} {remedy}"
     return msgspec.structs.replace(verdict, problem=problem, remedy=remedy)
+
+
+def refuse_unproven(verdict: Passed, artifact: Artifact, prepared: Prepared) -> Passed | Failed:
+    """Fail what holds one way of a branch of which no sample took the other."""
+    unproven = [
+        note
+        for note in artifact.notes
+        if BRANCH in note and note.partition(": ")[0] in prepared.one_sided
+    ]
+    if not unproven:
+        return verdict
+    line = unproven[0].partition(": ")[0]
+    way = "true" if prepared.one_sided[line] else "false"
+    return Failed(
+        f"A branch was frozen at {line}, and nothing is known of its other way: in all samples its "
+        f"condition was {way}.",
+        f"{WITHOUT_BRANCH} Or give rows that take the other way: --data.",
+        verdict.outputs,
+        verdict.score,
+    )

@@ -25,6 +25,7 @@ from .outcome import (
     explain_crash,
     judge_failure,
     quote_tracer,
+    refuse_unproven,
 )
 from .page import to_html
 from .process import Cost, Crash, Finished, Processes
@@ -221,6 +222,8 @@ class Run:
         verdict = msgspec.convert(ended.outcome, Passed | Failed)
         if isinstance(verdict, Failed) and artifact is not None:
             verdict = quote_tracer(verdict, artifact)
+        if isinstance(verdict, Passed) and artifact is not None:
+            verdict = refuse_unproven(verdict, artifact, self.workspace.prepared())
         return verdict, ended.cost
 
     def explain(self, target: str) -> Explanation:

@@ -166,6 +166,7 @@ class Prepared(msgspec.Struct, frozen=True):
     `noise` maps an output to the source's own float32 error, as a share of the output's scale.
     `fingerprint` tells whether a later load gave the same weights. `plan` is the whole sweep.
     `stochastic` maps outputs that vary from run to run to what they vary by, which was waived.
+    `one_sided` are the lines that look at a value and went one way only over all samples.
     """
 
     model: str
@@ -181,6 +182,7 @@ class Prepared(msgspec.Struct, frozen=True):
     versions: dict[str, str] = {}
     plan: tuple[Planned, ...] = ()
     stochastic: dict[str, str] = {}
+    one_sided: dict[str, bool] = {}
 
 
 class Attempt(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from ..report import Omission
 from ..spec import Signature, TensorSpec
 from .base import Array, Arrays
 from .torch_arguments import given_by_place, parameters_of
+from .torch_decisions import Decisions, decisions_recorder, one_sided
 from .torch_modes import float64_mode, index_recorder
 from .torch_outputs import name_outputs, why_omitted
 from .torch_steps import Operation, operations_recorder
@@ -55,6 +56,7 @@ class TorchModel:
         self.padding: int | None = None
         self.device = choose_device(device)
         self._before_export = before_export
+        self._decisions: Decisions = {}
         _check_weights(module)
         self.flat = flatten(module.eval().to(self.device), signature.input_names, constants or {})
 
@@ -69,15 +71,23 @@ class TorchModel:
 
     def run(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output, by name, in the module's own precision."""
-        return {
-            name: to_array(value, f"The output {name!r}")
-            for name, value in self._outputs(feeds).items()
-        }
+        with decisions_recorder(self._decisions):
+            outputs = self._outputs(feeds)
+        return {name: to_array(value, f"The output {name!r}") for name, value in outputs.items()}
 
     def run_double(self, feeds: Arrays) -> dict[str, Array]:
         """Return every output as computed in float64."""
         with float64_mode():
             return self.run(feeds)
+
+    @property
+    def one_sided(self) -> dict[str, bool]:
+        """The user's lines that look at a value and went one way only so far, and which."""
+        return one_sided(self._decisions)
+
+    def forget_decisions(self) -> None:
+        """Let `one_sided` tell of what runs from now on."""
+        self._decisions.clear()
 
     def scores(self, feeds: Arrays) -> dict[str, tuple[Array, int]]:
         """Return, for each output of indices, what they were chosen by and along which axis."""

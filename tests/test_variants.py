@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tconv.convert.base import ConvertOptions
@@ -248,3 +251,32 @@ def test_a_number_as_example_is_frozen(build_model: Build) -> None:
 
     assert report.prepared is not None
     assert report.prepared.frozen == {"bias": "None", "times": "3"}
+
+
+def test_a_frozen_branch_that_no_sample_reaches_is_no_pass(build_model: Build) -> None:
+    report = build_model("branches:rare_branch")
+    assert report.exit_code == 1
+    assert report.prepared is not None
+    assert list(report.prepared.one_sided.values()) == [False]
+    for target in report.targets:
+        assert isinstance(target.verdict, Failed), target
+        assert "branches.py:" in target.verdict.problem
+        assert "in all samples its condition was false" in target.verdict.problem
+        assert "torch.where" in target.verdict.remedy
+
+
+def test_a_branch_that_only_raises_needs_no_proof(build_model: Build) -> None:
+    report = build_model("branches:checked_inputs", targets="torchscript")
+    assert report.exit_code == 0, report.targets
+
+
+def test_rows_that_take_the_other_way_show_what_was_frozen(
+    build_model: Build, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.full((2, 3), 1e7, "float32"))
+    report = build_model("branches:rare_branch", targets="torchscript", data=f"{tmp_path}/x.npy")
+    assert report.prepared is not None
+    assert not report.prepared.one_sided
+    (target,) = report.targets
+    assert isinstance(target.verdict, Failed)
+    assert "of --data" in target.verdict.problem

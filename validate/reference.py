@@ -54,6 +54,8 @@ def prepare(
     fingerprint = model.fingerprint()
     stochastic = _find_stochastic(model, asked.seed, allowed=wanted.allow_stochastic)
     found = find_batch(model, asked.seed, max_batch_size)
+    # What probes the batch is no sample: no artifact is asked it.
+    getattr(model, "forget_decisions", lambda: None)()
     study = Study(model, found, SampleStore(workspace / "samples"), asked.seed, wanted, stochastic)
     study.run(rows)
     prepared = Prepared(
@@ -70,6 +72,7 @@ def prepare(
         versions=version_of(*VERSIONS),
         plan=tuple(study.plan),
         stochastic=stochastic,
+        one_sided=dict(getattr(model, "one_sided", {})),
     )
     built: dict[str, Any] = msgspec.to_builtins(prepared)
     return built

@@ -93,3 +93,28 @@ def blocks() -> Built:
     return nn.Sequential(_Block(), _Block(), _Block(), nn.Linear(8, 4)), {
         "input": torch.randn(3, 8)
     }
+
+
+class _Rare(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.abs().max() > 1e6:
+            return x / 1e6
+        return x + 1
+
+
+def rare_branch() -> Built:
+    """No sample of a sweep comes near the branch."""
+    return _Rare(), {"x": torch.randn(2, 3)}
+
+
+class _Checked(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.isnan(x).any():
+            raise ValueError("NaN")
+        assert x.abs().max() < 1e9
+        return x + 1
+
+
+def checked_inputs() -> Built:
+    """What refuses bad inputs is no branch to be proven."""
+    return _Checked(), {"x": torch.randn(2, 3)}
