@@ -2,21 +2,22 @@
 
     python benchmarks/judge.py build/gpt2 onnx
 
-The workspace is one that `tconv build` left. Loading is measured apart; the largest memory is that
-of the process that judges, beyond what it held with the artifact loaded.
+The workspace is one that `tconv build` left. Loading is left out; the source runs every pool whole,
+once, and what is judged is asked all checks. The memory is that of all arrays at their most, the
+artifact's answers included; the runtime's own memory and mapped files are not in it.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import time
+import tracemalloc
 from pathlib import Path
 
 from tconv.convert.base import SourceRequest
 from tconv.convert.registry import find_target, source_named
 from tconv.request import BuildRequest
-from tconv.validate.judge import judge
+from tconv.validate.judge import judge, smallest_first
 from tconv.validate.samples import Check, SampleStore
 from tconv.validate.tolerance import Tolerances
 from tconv.workspace import Workspace
@@ -39,7 +40,7 @@ def main() -> None:
     print(f"running the source  {running:8.2f} s")
     print(f"judging             {judging:8.2f} s   {judging / running:.2f}x")
     print(
-        f"memory of judging   {memory / 1e6:8.0f} MB   {memory / largest:.2f}x the largest output"
+        f"arrays held         {memory / 1e6:8.0f} MB   {memory / largest:.2f}x the largest output"
     )
 
 
@@ -48,28 +49,24 @@ def _time_judge(workspace: Workspace, target: str, store: SampleStore) -> tuple[
     assert artifact is not None
     runner = find_target(target).open(workspace.artifact(target), artifact, "cpu")
     index = store.read_index()
-    runner(store.read(index.checks[0], "in", index.inputs))
-    before = _peak()
+    runner(store.read(smallest_first(index)[-1], "in", index.inputs))
+    tracemalloc.start()
     started = time.perf_counter()
     judge(runner, store, workspace.prepared(), Tolerances())
-    return time.perf_counter() - started, _peak() - before
+    return time.perf_counter() - started, tracemalloc.get_traced_memory()[1]
 
 
 def _time_source(workspace: Workspace, request: SourceRequest, store: SampleStore) -> float:
-    """Time the source over the very checks that are judged, answers thrown away."""
+    """Time the source over the pools that are judged, answers thrown away."""
     model = source_named(workspace.prepared().source).load(request, workspace.folder / "source")
     index = store.read_index()
     seconds = 0.0
-    for check in index.checks:
-        feeds = store.read(Check(check.pool, check.rows), "in", index.inputs)
+    for pool in index.pools:
+        feeds = store.read(Check(pool.name), "in", index.inputs)
         started = time.perf_counter()
         model.run(feeds)
         seconds += time.perf_counter() - started
     return seconds
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":
