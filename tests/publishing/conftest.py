@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ SIGNATURE = Signature((parse_tensor("x:float32[batch,3]"),), (parse_tensor("y:fl
 
 class Desk:
     """Builds models called `m` and publishes them to one server over `served`."""
+
+    signature = SIGNATURE
 
     def __init__(self, folder: Path, server: LocalTriton, served: Path) -> None:
         self.folder, self.server, self.served = folder, server, served
@@ -94,11 +96,12 @@ def write_samples(folder: Path, factor: float) -> Path:
 
 
 @pytest.fixture
-def desk(triton: Callable[..., LocalTriton], tmp_path: Path) -> Desk:
+def desk(triton: Callable[..., LocalTriton], tmp_path: Path) -> Iterator[Desk]:
     """A desk of its own server over an empty repository."""
     served = tmp_path / "served" / "models"
     served.mkdir(parents=True)
-    return Desk(tmp_path / "built", triton(served, load=()), served)
+    with triton(served, load=()) as server:
+        yield Desk(tmp_path / "built", server, served)
 
 
 @pytest.fixture
