@@ -21,7 +21,7 @@ import msgspec
 from .. import __version__
 from ..errors import Unavailable, UsageProblem
 from .files import LocalFiles
-from .staging import explained, flush_folder
+from .staging import explained
 
 _SUFFIX = ".json"
 
@@ -97,7 +97,6 @@ class State:
             with explained(self.folder):
                 shutil.rmtree(self.staging, ignore_errors=True)
                 self.staging.mkdir(exist_ok=True)
-                flush_folder(self.folder)
             try:
                 yield
             finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from ..errors import PublishError, TconvError, UsageProblem
+from ..errors import PublishError, TconvError, Unavailable, UsageProblem
 from ..report import Prepared
 from ..validate.tolerance import Tolerances
 from .candidate import try_candidate
@@ -80,6 +80,7 @@ def opened(
     *,
     lock: bool = True,
     recovering: bool = True,
+    model: str = "",
 ) -> Iterator[Site]:
     """Give a server and its repository, locked, and nothing in it left open by a kill.
 
@@ -99,10 +100,33 @@ def opened(
         if not lock:
             yield site
             return
-        with state.locked():
+        with ExitStack() as stack:
+            with _explained_by_old(site, model):
+                stack.enter_context(state.locked())
             if recovering:
                 recover(site)
             yield site
+
+
+@contextmanager
+def _explained_by_old(site: Site, model: str) -> Iterator[None]:
+    """Where the disk fails before anything was looked at, see that the old version answers."""
+    try:
+        yield
+    except Unavailable as error:
+        disk = isinstance(error.__cause__, OSError)
+        if not disk or isinstance(error.__cause__, BlockingIOError):
+            raise
+        if (version := site.server.ready().get(model)) is None:
+            raise
+        raise _nothing_replaced(error, version) from error
+
+
+def _nothing_replaced(error: TconvError, version: int) -> PublishError:
+    return PublishError(
+        f"{error.problem.rstrip('.')}. Nothing was replaced; version {version} answers.",
+        remedy=error.remedy,
+    )
 
 
 def recover_all(
@@ -138,6 +162,7 @@ def publish(request: PublishRequest, say: Callable[[str], None] = lambda _: None
         request.load_timeout,
         request.request_timeout,
         lock=not request.dry_run,
+        model=manifest.model,
     ) as site:
         warnings = warn_of_neighbours(site.files, manifest.model)
         for warning in warnings:
@@ -207,10 +232,7 @@ def _untouched(site: Site, model: str, before: Before) -> Iterator[None]:
             site.server.wait(model, before.version, site.request_timeout)
         except TconvError:
             raise error from None
-        raise PublishError(
-            f"{error.problem.rstrip('.')}. Nothing was replaced; version {before.version} answers.",
-            remedy=error.remedy,
-        ) from error
+        raise _nothing_replaced(error, before.version) from error
 
 
 def _stage(site: Site, plan: Plan) -> Path | None:
