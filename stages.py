@@ -120,7 +120,7 @@ def publish_workspace(
             tolerances=request.tolerances,
             **given,
         )
-        done.append(publish_version(asked))
+        done.append(publish_version(asked, say))
     return done
 
 

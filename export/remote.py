@@ -102,6 +102,16 @@ class RemoteTriton:
         """Load a model as the repository has it now. That this returns proves nothing."""
         self._call("load_model", model, timeout=timeout)
 
+    def load_files(
+        self, model: str, config: ModelConfig, files: dict[str, bytes], timeout: float
+    ) -> None:
+        """Load a model from memory. `files` maps `version/file` to content."""
+        from google.protobuf import json_format
+
+        text = json_format.MessageToJson(config, preserving_proto_field_name=True)
+        named = {f"file:{path}": content for path, content in files.items()}
+        self._call("load_model", model, None, text, named, timeout=timeout)
+
     def unload(self, model: str) -> None:
         """Unload a model."""
         self._call("unload_model", model)

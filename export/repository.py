@@ -98,8 +98,8 @@ def export_version(
         repository = repository.resolve()
         model = repository / name
         if not adopt:
-            _check_owner(model)
-        if (version := _same_version(model, artifact)) is not None:
+            check_owner(model)
+        if (version := same_version(model, artifact)) is not None:
             replace_config(repository, name, pinned(config, version))
             return model / str(version)
         for _ in range(_ATTEMPTS):
@@ -125,11 +125,11 @@ def replace_config(repository: Path, name: str, config: ModelConfig) -> None:
         flush_folder(path.parent)
 
 
-def pinned(config: ModelConfig, version: int) -> ModelConfig:
-    """Return a copy of `config` that serves `version` alone."""
+def pinned(config: ModelConfig, *versions: int) -> ModelConfig:
+    """Return a copy of `config` that serves these versions, and no other."""
     copy = type(config)()
     copy.CopyFrom(config)
-    copy.version_policy.specific.versions[:] = [version]
+    copy.version_policy.specific.versions[:] = sorted(set(versions))
     return copy
 
 
@@ -179,10 +179,8 @@ def live_version(model_folder: Path) -> int | None:
     Raises:
         UsageProblem: the config is malformed.
     """
-    if not (model_folder / CONFIG).is_file():
-        return None
-    versions = read_config(model_folder / CONFIG).version_policy.specific.versions
-    return int(versions[0]) if len(versions) == 1 else None
+    versions = pins_of(model_folder)
+    return versions[0] if len(versions) == 1 else None
 
 
 def next_version(model_folder: Path) -> int:
@@ -216,7 +214,12 @@ def _check_files(artifact: Artifact) -> None:
             )
 
 
-def _check_owner(model: Path) -> None:
+def check_owner(model: Path) -> None:
+    """Refuse a model that tconv did not export.
+
+    Raises:
+        UsageProblem: it is somebody else's.
+    """
     path = model / CONFIG
     if path.exists() and DIGEST not in read_config(path).parameters:
         raise UsageProblem(
@@ -225,15 +228,20 @@ def _check_owner(model: Path) -> None:
         )
 
 
-def _same_version(model: Path, artifact: Artifact) -> int | None:
-    """Return the live version if it has this artifact's files."""
-    version = live_version(model)
-    if version is None or not (model / str(version)).is_dir():
-        return None
-    with contextlib.suppress(UsageProblem):
-        folder = model / str(version)
-        if read_manifest(folder).digest == artifact.digest and is_intact(folder, artifact):
-            return version
+def pins_of(model: Path) -> tuple[int, ...]:
+    """Return the versions that the config pins."""
+    if not (model / CONFIG).is_file():
+        return ()
+    return tuple(read_config(model / CONFIG).version_policy.specific.versions)
+
+
+def same_version(model: Path, artifact: Artifact) -> int | None:
+    """Return the pinned version that has this artifact's files, unchanged."""
+    for version in pins_of(model):
+        with contextlib.suppress(UsageProblem):
+            folder = model / str(version)
+            if read_manifest(folder).digest == artifact.digest and is_intact(folder, artifact):
+                return version
     return None
 
 
@@ -248,7 +256,7 @@ def _add_version(
     with staging_folder(model.parent, model.name) as staging:
         version = max(next_version(model), above + 1)
         staged = staging / model.name
-        _fill_version(staged / str(version), model.name, version, artifact, source)
+        fill_version(staged / str(version), model.name, version, artifact, source)
         content = to_text(pinned(config, version)).encode()
         write_flushed(staged / CONFIG, content)
         flush_tree(staged)
@@ -260,7 +268,8 @@ def _add_version(
     return model / str(version)
 
 
-def _fill_version(folder: Path, name: str, version: int, artifact: Artifact, source: Path) -> None:
+def fill_version(folder: Path, name: str, version: int, artifact: Artifact, source: Path) -> None:
+    """Copy an artifact to a new version folder, with its manifest; every file is flushed."""
     folder.mkdir(parents=True)
     for file in artifact.files:
         copy_file(file, source, folder)

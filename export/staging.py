@@ -16,6 +16,7 @@ from ..errors import FULL_DISK, TconvError, Unavailable, UsageProblem
 
 _BLOCK = 4 << 20
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FSYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 
@@ -136,8 +137,10 @@ def flush_folder(folder: Path) -> None:
     """Make the folder's entries last; filesystems that cannot are left to themselves."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_FSYNC:
+            raise
     finally:
         os.close(descriptor)
 
