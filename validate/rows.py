@@ -137,12 +137,13 @@ def _from_arrow(arrow: Any, name: str, column: Any) -> Column:
         has_nulls |= values.null_count > 0
     if has_nulls:
         raise ValueError(f"the column {name!r} holds nulls")
-    if not (arrow.types.is_primitive(kind) and np.dtype(kind.to_pandas_dtype()).kind in "bifu"):
+    numbers = (arrow.types.is_boolean, arrow.types.is_integer, arrow.types.is_floating)
+    if not any(is_kind(kind) for is_kind in numbers):
         raise ValueError(f"the column {name!r} is of {column.type}, which is no number")
-    dtype = kind.to_pandas_dtype()
+    flat = values.to_numpy(zero_copy_only=False)
     if not depth:
-        return np.asarray(column.to_numpy())
-    return [np.asarray(row, dtype) for row in column.to_pylist()]
+        return np.asarray(flat)
+    return [np.asarray(row, flat.dtype) for row in column.to_pylist()]
 
 
 def _is_other_list(arrow: Any, kind: Any) -> bool:
