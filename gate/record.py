@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 
 from ..artifact import Artifact
-from ..report import Failed, Passed, Report, TargetReport
+from ..report import Failed, Passed, Report, Score, TargetReport
 from ..spec import Signature
 from ..workspace import Workspace
 from .threshold import Better, Finding, Measure, Verdict
@@ -71,7 +72,31 @@ def _measures(target: TargetReport, batch: int) -> dict[str, Measure]:
             continue
         share = round(output.error / output.tolerance, DECIMALS)
         measures[f"error.{output.name}"] = Measure(share, Better.LOWER)
+    return measures if verdict.score is None else measures | _scored(verdict.score)
+
+
+def _scored(score: Score) -> dict[str, Measure]:
+    """Return the accuracy on labelled rows, and what it is of the source's on the same rows."""
+    better = Better.HIGHER if score.higher_is_better else Better.LOWER
+    name = score.metric.rpartition(":")[2]  # a metric of the user's own is FILE.py:FUNCTION
+    value = math.nan if score.artifact is None else score.artifact
+    measures = {f"accuracy.{name}": Measure(value, better, score.data_digest)}
+    share = _share(score)
+    if share is not None:
+        measures[f"of_source.{name}"] = Measure(share, Better.HIGHER, score.data_digest)
     return measures
+
+
+def _share(score: Score) -> float | None:
+    """Return how much of the source's score is kept; None where a share has no meaning."""
+    if score.artifact is None or score.source is None:
+        return math.nan
+    if min(score.artifact, score.source) < 0:
+        return None
+    kept, whole = score.artifact, score.source
+    if not score.higher_is_better:
+        kept, whole = whole, kept
+    return kept / whole if whole else 1.0
 
 
 def describe(signature: Signature, batch: int) -> str:

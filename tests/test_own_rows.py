@@ -12,6 +12,7 @@ import pytest
 
 from tconv.convert.base import SourceRequest
 from tconv.errors import UsageProblem
+from tconv.gate.record import read_records
 from tconv.report import Passed, Report
 from tconv.request import BuildRequest, check_request, data_request
 
@@ -41,6 +42,10 @@ def test_every_target_is_scored(build_model: Callable[..., Report], tmp_path: Pa
         (tmp_path / "build/plain_mlp/report.json").read_bytes(), type=Report
     )
     assert again.targets == report.targets
+    for record in read_records(tmp_path / "build/plain_mlp"):
+        assert record.measures["accuracy.top1"].value == scores[0].artifact
+        assert record.measures["accuracy.top1"].basis == scores[0].data_digest
+        assert record.measures["of_source.top1"].value == 1
 
 
 @pytest.mark.parametrize(
